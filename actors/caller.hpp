@@ -1,5 +1,5 @@
-// The actor that asks other actors for code outside of actors: for clients, and for sessions on
-// behalf of their peers.
+// The actor that asks other actors for code outside of actors, and in which replies are handled one
+// at a time. Used by clients.
 #pragma once
 
 #include <millrace/actors/delivery.hpp>
@@ -27,30 +27,19 @@ public:
       try {
         s.run();
       } catch (...) {
-        log().error("a client's or a connection's actor: {}", what_of(std::current_exception()));
+        log().error("a client's actor: {}", what_of(std::current_exception()));
       }
     }};
   }
 
-  /// Asks an actor. The requests of a client or a connection do not depend on one another, so one
-  /// that fails ends alone.
-  // This sets no timeout, since every target answers within the request's time: providers by their
-  // tick, proxies by theirs.
+  /// Asks an actor. The requests of a client do not depend on one another, so one that fails ends
+  /// alone.
+  // This sets no timeout, since every actor answers within the request's time, by its tick.
   template <class Reply, class Handle, class Request>
   void ask(const Handle& target, Request request, completion<Reply> done) {
     auto shared = std::make_shared<completion<Reply>>(std::move(done));
-    // The completion is destroyed before the handler ends, since it may hold the last reference to
-    // the client.
     auto finish = [shared](result<Reply> outcome) {
-      handler_scope inside;
-      auto f = std::move(*shared);
-      try {
-        f(std::move(outcome));
-      } catch (...) {
-        log().error(
-          "what a reply was for failed ({}): {}", name_of(typeid(Reply)),
-          what_of(std::current_exception()));
-      }
+      caller::finish(std::move(*shared), std::move(outcome));
     };
     try {
       MILLRACE_PLANTED_FAULT(typeid(caller));
@@ -60,6 +49,21 @@ public:
           [finish](caf::error& e) { finish(fail(to_status(e))); });
     } catch (...) {
       finish(fail(failure_of("asking", name_of(typeid(Request)), std::current_exception())));
+    }
+  }
+
+  /// Runs what a reply is for, inside the caller. It is destroyed before the handler ends, since it
+  /// may hold the last reference to the client.
+  template <class Reply>
+  static void finish(completion<Reply> done, result<Reply> outcome) {
+    handler_scope inside;
+    auto f = std::move(done);
+    try {
+      f(std::move(outcome));
+    } catch (...) {
+      log().error(
+        "what a reply was for failed ({}): {}", name_of(typeid(Reply)),
+        what_of(std::current_exception()));
     }
   }
 };
@@ -75,6 +79,16 @@ void ask_as(
      done = std::move(done)]() mutable {
       actor->ask<Reply>(target, std::move(request), std::move(done));
     });
+}
+
+/// Runs what a reply is for in a `caller`. Threads: any.
+template <class Reply>
+void finish_in(
+  caf::actor_system& system, const caf::strong_actor_ptr& who, completion<Reply> done,
+  result<Reply> outcome) {
+  run_in(system, who, [done = std::move(done), outcome = std::move(outcome)]() mutable {
+    caller::finish(std::move(done), std::move(outcome));
+  });
 }
 
 } // namespace millrace::actors

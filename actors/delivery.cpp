@@ -10,16 +10,13 @@
 #include <caf/scheduler/test_coordinator.hpp>
 #include <caf/system_messages.hpp>
 
+#include <typeinfo>
+
 namespace millrace::actors {
 
 namespace {
 
 thread_local inline_unit* innermost = nullptr;
-
-bool deterministic(caf::actor_system& system) {
-  return !simulated() &&
-    dynamic_cast<caf::scheduler::test_coordinator*>(&system.scheduler()) != nullptr;
-}
 
 // Drops the reference that this thread has to a job. The thread sanitizer knows nothing of CAF's
 // counts, and must not see the read: another thread may drop the last reference right after.
@@ -30,6 +27,10 @@ __attribute__((no_sanitize("thread"))) void let_go(caf::resumable& job) {
 } // namespace
 
 thread_local int handler_scope::depth_ = 0;
+
+bool is_deterministic(caf::actor_system& system) {
+  return typeid(system.scheduler()) == typeid(caf::scheduler::test_coordinator) && !simulated();
+}
 
 inline_unit::inline_unit(caf::actor_system& system) : caf::execution_unit(&system) {
   outer_ = std::exchange(innermost, this);
@@ -62,14 +63,9 @@ inline_unit* inline_unit::current(const caf::actor_system& system) noexcept {
 }
 
 void deliver(caf::actor_system& system, const caf::strong_actor_ptr& to, caf::message content) {
-  if (deterministic(system))
-    return to->enqueue(nullptr, caf::make_message_id(), std::move(content), nullptr);
-  // Inside a handler the running unit takes the job after the handler, so that handlers never nest.
-  if (auto* running = inline_unit::current(system))
-    return to->enqueue(nullptr, caf::make_message_id(), std::move(content), running);
-  inline_unit unit{system};
-  to->enqueue(nullptr, caf::make_message_id(), std::move(content), &unit);
-  unit.run();
+  with_unit(system, [&](caf::execution_unit* host) {
+    to->enqueue(nullptr, caf::make_message_id(), std::move(content), host);
+  });
 }
 
 void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor) {

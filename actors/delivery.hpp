@@ -48,9 +48,27 @@ private:
   inline_unit* outer_ = nullptr;
 };
 
-/// Enqueues a message, and runs the actor here if it was idle. Returns when the actor has handled
-/// the message or another thread is about to. Under the deterministic test scheduler it only
-/// enqueues, but not on a simulated machine.
+/// Returns whether the deterministic test scheduler runs the actors of `system`. Not so on a
+/// simulated machine, where they run as in production.
+bool is_deterministic(caf::actor_system& system);
+
+/// Calls `send(host)`, which enqueues messages for `host`, and runs the actors here that were idle.
+/// Returns when they have handled the messages or another thread is about to. Under the
+/// deterministic test scheduler it only enqueues.
+/// Threads: any.
+template <class F>
+void with_unit(caf::actor_system& system, F send) {
+  if (is_deterministic(system))
+    return send(nullptr);
+  // Inside a handler the running unit takes the job after the handler, so that handlers never nest.
+  if (auto* running = inline_unit::current(system))
+    return send(running);
+  inline_unit unit{system};
+  send(&unit);
+  unit.run();
+}
+
+/// Enqueues a message, see `with_unit`.
 /// Threads: any.
 void deliver(caf::actor_system& system, const caf::strong_actor_ptr& to, caf::message content);
 

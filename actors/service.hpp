@@ -1,4 +1,4 @@
-// The declaration of a service, from which sessions, proxies, clients and fuzzing follow: its name,
+// The declaration of a service, from which sessions, clients and fuzzing follow: its name,
 // its wire numbers, and the reply to each request. See docs/adding-a-service.md.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Both ends of the node service on the wire.
 #include <millrace/actors/node/node_messages.hpp>
-#include <millrace/actors/wire/wire_ends_of.hpp>
+#include <millrace/actors/wire/wire_end_of.hpp>
 
-template struct millrace::actors::wire_ends<millrace::actors::node_service>;
+template struct millrace::actors::wire_end<millrace::actors::node_service>;

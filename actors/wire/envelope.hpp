@@ -1,4 +1,4 @@
-// Turns a typed message into a frame and back. Used by sessions and proxies.
+// Turns a typed message into a frame and back. Used by sessions and clients.
 #pragma once
 
 #include <millrace/actors/service.hpp>

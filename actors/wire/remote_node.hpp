@@ -1,5 +1,5 @@
-// A connection to another process. It matches replies to requests, and is shared by the proxies of
-// that process's actors.
+// A connection to another process. It matches replies to requests. Clients ask the actors of that
+// process through it, see `ask_remote`.
 #pragma once
 
 #include <millrace/core/codec.hpp>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <millrace/actors/vocabulary.hpp>
-#include <millrace/actors/wire/wire_ends.hpp>
+#include <millrace/actors/wire/wire_end.hpp>
 
 #include <caf/actor_cast.hpp>
 
@@ -27,7 +27,7 @@ public:
   /// the node itself.
   template <class Service, class Handle>
   void add(const std::string& target, const Handle& actor) {
-    entry added{caf::actor_cast<caf::strong_actor_ptr>(actor), wire_ends<Service>::serve(actor)};
+    entry added{caf::actor_cast<caf::strong_actor_ptr>(actor), wire_end<Service>::serve(actor)};
     std::lock_guard guard{mutex_};
     know<Service>().actors[target] = std::move(added);
   }

@@ -1,12 +1,12 @@
-// Decodes on the I/O loop, asks in an actor, and answers on the thread that has the reply.
-#include <millrace/actors/caller.hpp>
+// Decodes and asks on the I/O loop, and answers on the thread that has the reply.
+#include <millrace/actors/supervision.hpp>
 #include <millrace/actors/wire/envelope.hpp>
+#include <millrace/actors/wire/reply_port.hpp>
 #include <millrace/actors/wire/session.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/race_plant.hpp>
 
-#include <caf/send.hpp>
-#include <caf/typed_event_based_actor.hpp>
+#include <optional>
 
 namespace millrace::actors {
 
@@ -23,12 +23,10 @@ public:
   session(
     caf::actor_system& system, std::shared_ptr<transport::fabric> fabric,
     std::shared_ptr<const service_table> services, std::shared_ptr<connection_table> connections)
-    : system_(system), fabric_(std::move(fabric)), services_(std::move(services)),
-      connections_(std::move(connections)) {
-    caller_ = caf::actor_cast<caf::strong_actor_ptr>(system_.spawn<caller>());
-  }
+    : fabric_(std::move(fabric)), services_(std::move(services)),
+      connections_(std::move(connections)), port_(reply_port::make(system)) {}
 
-  ~session() override { release(); }
+  ~session() override { port().end({errc::unavailable, "the connection is gone"}); }
 
   void on_open(const std::shared_ptr<channel>& c) override {
     log().debug(
@@ -49,7 +47,9 @@ public:
       "peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
     connections_->remove(number_);
     fabric_->peer_closed(c, why);
-    end(why);
+    // Actors that keep something for the connection watch the port. They hear of its end after the
+    // requests that the peer sent before.
+    port().end(loss_of(why));
   }
 
 private:
@@ -67,11 +67,7 @@ private:
     channel& c, std::uint64_t number, std::uint64_t size_bytes, const request_head& head,
     wire_reader& reader) {
     MILLRACE_PLANTED_RACE("session");
-    // A process may have several connections. Registrations end with the connection through which
-    // they came. No places of a provider are kept for anyone.
-    auto holder = net::party_of(c.peer());
-    asker from{c.peer().id, number_, {holder.owner, holder.process}};
-    peer_request request{system_, caller_, std::move(from), {c.weak_from_this(), number, nullptr}};
+    peer_request request{port(), from_peer(c), {c.weak_from_this(), number, nullptr}};
     if (connections_->refusing()) {
       request.back.refuse({errc::unavailable, "the node is shutting down"});
       return {};
@@ -86,56 +82,35 @@ private:
       return {};
     }
     auto found = services_->reader_of(head.number, head.target);
-    auto place = connections_->place_for(holder, size_bytes);
+    auto place = connections_->place_for(*holder_, size_bytes);
     if (!found || !place) {
       request.back.refuse(found ? place.error() : found.error());
       return {};
     }
     request.back.place = std::move(*place);
-    return (*found)->ask(head.number, reader, request);
+    return (*found)->ask(head.number, reader, std::move(request));
   }
 
-  // The caller ends after the requests that the peer sent before. Actors that keep something for
-  // the connection watch it.
-  void end(const status& why) {
-    auto who = std::exchange(caller_, nullptr);
-    if (!who)
-      return;
-    run_in(system_, who, [actor = caf::actor_cast<caller*>(who), gone = loss_of(why)] {
-      actor->quit(to_caf_error(gone));
-    });
+  reply_port& port() const noexcept { return *caf::actor_cast<reply_port*>(port_); }
+
+  // A process may have several connections. Registrations end with the connection through which
+  // they came. No places of a provider are kept for anyone.
+  asker from_peer(const channel& c) {
+    if (!holder_)
+      holder_ = net::party_of(c.peer());
+    return {c.peer().id, number_, {holder_->owner, holder_->process}};
   }
 
-  void release() {
-    if (auto who = std::exchange(caller_, nullptr))
-      caf::anon_send_exit(who, caf::exit_reason::kill);
-  }
-
-  caf::actor_system& system_;
   std::shared_ptr<transport::fabric> fabric_;
   std::shared_ptr<const service_table> services_;
   std::shared_ptr<connection_table> connections_;
   peer_clock clock_;
-  caf::strong_actor_ptr caller_; // owns the peer's requests under way
+  std::optional<party> holder_;      // the peer
+  const caf::strong_actor_ptr port_; // asks on the peer's behalf
   const std::uint64_t number_ = last_number.fetch_add(1) + 1;
 };
 
 } // namespace
-
-void reply_path::answer(const byte_buffer& reply) const {
-  auto c = channel.lock();
-  if (!c)
-    return;
-  auto sent = c->send(frame_kind::reply, correlation, reply);
-  // The reply is too large, or too many replies are queued. The peer must still get an answer.
-  if (!sent.ok() && sent.code() != errc::peer_lost)
-    sent =
-      c->send(frame_kind::reply, correlation, encode_refusal(sent.within("sending the answer")));
-  if (!sent.ok() && c->is_open())
-    c->close(sent);
-}
-
-void reply_path::refuse(const status& why) const { answer(encode_refusal(why)); }
 
 result<std::shared_ptr<void>> connection_table::place_for(
   const party& who, std::uint64_t size_bytes) {

@@ -1,5 +1,5 @@
 // An authenticated connection between two processes, which carries control frames and descriptors.
-// Used by the proxies and sessions of `actors`, and by drivers for their own small messages.
+// Used by the clients and sessions of `actors/wire`, and by drivers for their own small messages.
 #pragma once
 
 #include <millrace/core/fair_shares.hpp>

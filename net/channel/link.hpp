@@ -1,5 +1,5 @@
 // A client's connection to one address, which connects at first use and again after a loss.
-// Held by the proxies of remote actors; reports its state to `status`.
+// Held by `actors/wire/remote_node`; reports its state to `status`.
 #pragma once
 
 #include <millrace/net/channel/network.hpp>

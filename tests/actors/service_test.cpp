@@ -1,5 +1,5 @@
 // Tests what follows from the declaration of a service: numbers, both ends of the wire, the bytes
-// of its messages. Sessions and proxies talk through memory, under the deterministic scheduler.
+// of its messages. A session is asked through memory, under the deterministic scheduler.
 #include "counter_service.hpp"
 
 #include <millrace/actors/node/node_actor.hpp>
@@ -412,20 +412,24 @@ BOOST_AUTO_TEST_CASE(a_node_that_stops_refuses_every_request) {
   BOOST_TEST((ask_frame(count_request{"epochs", 1}).error().code() == errc::unavailable));
 }
 
-BOOST_AUTO_TEST_CASE(a_proxy_is_asked_as_the_actor_itself) {
-  auto node = std::make_shared<node_in_memory>(*this);
-  auto proxy = wire_ends<counter_service>::connect(system, node, "here", 1000);
-  auto counted = ask(proxy, count_request{"epochs", 2});
-  BOOST_TEST(outcome<count_reply>(counted)->total == 2u);
-  auto echoed = ask(proxy, echo_request{"hello", {}});
-  BOOST_TEST(outcome<echo_reply>(echoed)->text == "hello");
-  auto nameless = ask(proxy, count_request{"", 1});
-  BOOST_TEST((outcome<count_reply>(nameless).error().code() == errc::invalid_argument));
-  node->lost = {errc::peer_lost, "the service at memory is gone"};
-  auto late = ask(proxy, count_request{"epochs", 2});
-  BOOST_TEST((outcome<count_reply>(late).error() == node->lost));
-  caf::anon_send_exit(proxy, caf::exit_reason::kill);
+BOOST_AUTO_TEST_CASE(an_actor_of_another_process_is_asked_by_frames) {
+  node_in_memory node{*this};
+  BOOST_TEST(node.ask_for<counter_service>(count_request{"epochs", 2})->total == 2u);
+  BOOST_TEST(node.ask_for<counter_service>(echo_request{"hello", {}})->text == "hello");
+  auto nameless = node.ask_for<counter_service>(count_request{"", 1});
+  BOOST_TEST((nameless.error().code() == errc::invalid_argument));
+  node.lost = {errc::peer_lost, "the service at memory is gone"};
+  BOOST_TEST((node.ask_for<counter_service>(count_request{"epochs", 2}).error() == node.lost));
+}
+
+BOOST_AUTO_TEST_CASE(a_reply_that_comes_after_the_connection_has_ended_is_dropped) {
+  auto asked = encode_request<counter_service>("here", count_request{"epochs", 2});
+  session->on_frame(*channel, {net::frame_kind::request, ++correlation, asked, {}});
+  BOOST_TEST(connections->requests().count == 1u);
+  session->on_close(*channel, {errc::peer_lost, "the trainer is gone"});
+  BOOST_TEST(connections->requests().count == 0u);
   sched.run();
+  BOOST_TEST(channel->replies.empty());
 }
 
 BOOST_AUTO_TEST_CASE(an_actor_of_this_process_is_found_without_the_wire) {

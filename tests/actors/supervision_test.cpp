@@ -3,7 +3,6 @@
 #include "checkpoint_fixture.hpp"
 #include "counter_service.hpp"
 
-#include <millrace/actors/caller.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/services.hpp>
 #include <millrace/actors/staging/staging_manager.hpp>
@@ -494,7 +493,7 @@ BOOST_AUTO_TEST_CASE(a_request_that_a_connection_cannot_pass_on_is_answered_and_
   kept_log logged;
   serve<counter_service>("here", system.spawn<counters>("here", fabric, operation_limits{}));
   {
-    fault_in fault{typeid(caller)};
+    fault_in fault{typeid(reply_port)};
     auto why = ask_through_frames<counter_service>("here", count_request{"epochs", 1});
     BOOST_TEST_REQUIRE(!why.has_value());
     BOOST_TEST((why.error().code() == errc::internal));
@@ -503,42 +502,17 @@ BOOST_AUTO_TEST_CASE(a_request_that_a_connection_cannot_pass_on_is_answered_and_
     (ask_through_frames<counter_service>("here", count_request{"epochs", 1})->total == 1u));
 }
 
-BOOST_AUTO_TEST_CASE(a_proxy_answers_a_request_that_it_cannot_pass_on_and_goes_on) {
-  kept_log logged;
+BOOST_AUTO_TEST_CASE(a_request_that_cannot_be_made_a_frame_fails_alone) {
   serve<counter_service>("here", system.spawn<counters>("here", fabric, operation_limits{}));
-  auto node = std::make_shared<node_in_memory>(*this);
-  auto proxy = wire_ends<counter_service>::connect(system, node, "here", 1000);
+  node_in_memory node{*this};
   {
     fault_in fault{typeid(count_request)};
-    auto pending = ask(proxy, count_request{"epochs", 1});
-    auto why = outcome<count_reply>(pending);
+    auto why = node.ask_for<counter_service>(count_request{"epochs", 1});
     BOOST_TEST_REQUIRE(!why.has_value());
     BOOST_TEST((why.error().code() == errc::internal));
     BOOST_TEST(why.error().detail().find("asking memory failed in ") != std::string::npos);
   }
-  auto pending = ask(proxy, count_request{"epochs", 1});
-  BOOST_TEST(outcome<count_reply>(pending)->total == 1u);
-  caf::anon_send_exit(proxy, caf::exit_reason::kill);
-  sched.run();
-}
-
-BOOST_AUTO_TEST_CASE(a_proxy_that_loses_an_answer_says_so_and_goes_on) {
-  kept_log logged;
-  serve<counter_service>("here", system.spawn<counters>("here", fabric, operation_limits{}));
-  auto node = std::make_shared<node_in_memory>(*this);
-  auto proxy = wire_ends<counter_service>::connect(system, node, "here", 1000);
-  {
-    fault_in fault{typeid(own_work)};
-    auto pending = ask(proxy, count_request{"epochs", 1});
-    auto why = outcome<count_reply>(pending);
-    BOOST_TEST_REQUIRE(!why.has_value());
-    BOOST_TEST((why.error().code() == errc::unavailable));
-    BOOST_TEST(why.error().detail().find("an answer of memory was lost") != std::string::npos);
-  }
-  auto pending = ask(proxy, count_request{"epochs", 1});
-  BOOST_TEST(outcome<count_reply>(pending)->total == 2u);
-  caf::anon_send_exit(proxy, caf::exit_reason::kill);
-  sched.run();
+  BOOST_TEST(node.ask_for<counter_service>(count_request{"epochs", 1})->total == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

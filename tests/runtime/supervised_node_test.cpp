@@ -66,15 +66,15 @@ BOOST_FIXTURE_TEST_SUITE(supervised_nodes, supervised_node)
 
 BOOST_AUTO_TEST_CASE(models_stay_when_the_actor_of_their_provider_fails) {
   auto n = node::embed(settings);
-  // One asks through the socket, and so through a proxy, the other one in this process.
-  for (bool proxy : {true, false})
+  // One asks by frames, the other one asks the actor in this process.
+  for (bool by_frames : {true, false})
     for (auto& group : {"fast", "pool"}) {
-      auto c = proxy ? client::connect(n.address()) : n.client();
+      auto c = by_frames ? client::connect(n.address()) : n.client();
       auto before = status_of(c, group).actor_failures;
       auto repository = c.repository(group);
       repository.store("net", tensors()).get();
       {
-        fault_in fault{typeid(actors::store_request), proxy ? 1 : 0};
+        fault_in fault{typeid(actors::store_request), by_frames ? 1 : 0};
         auto failed = repository.store("net", tensors()).result();
         BOOST_TEST_REQUIRE(!failed.has_value());
         BOOST_TEST((failed.error().code() == errc::internal), failed.error().to_string());
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(a_job_goes_on_when_the_actor_of_its_checkpoints_fails) {
   auto saver = c.checkpointer(job, tensors()).get();
   saver.save(1).durable.get();
   {
-    fault_in fault{typeid(actors::save_request), 1}; // after the proxy
+    fault_in fault{typeid(actors::save_request), 1}; // after the client has made the frame
     BOOST_TEST(!saver.save(2).durable.result().has_value());
   }
   await(c, "pool", 1);
@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(a_loop_that_stands_still_says_in_which_callback) {
   auto c = client::connect(n.address());
   static std::atomic<int> passed = 0;
   planted_fault = [](const std::type_info& message) {
-    // The first one is the proxy, on this thread.
+    // The first one is the client, on this thread.
     if (message == typeid(actors::describe_request) && ++passed == 2)
       std::this_thread::sleep_for(300ms);
   };

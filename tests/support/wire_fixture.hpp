@@ -1,8 +1,9 @@
-// A session and a proxy that talk through memory, under the deterministic scheduler. Used by tests
-// of services.
+// A session, and a client that asks it through memory, under the deterministic scheduler. Used by
+// tests of services.
 #pragma once
 
 #include <millrace/actors/provider_actor.hpp>
+#include <millrace/actors/wire/ask_remote.hpp>
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/actors/wire/remote_node.hpp>
 #include <millrace/actors/wire/session.hpp>
@@ -91,7 +92,7 @@ struct wire_fixture : actor_fixture {
   }
 };
 
-/// The way from a proxy to the session.
+/// The way from a client to the session.
 class node_in_memory : public actors::remote_node {
 public:
   explicit node_in_memory(wire_fixture& world) : world_(world) {}
@@ -101,6 +102,16 @@ public:
     done(lost.ok() ? world_.answer_to(body) : fail(lost));
   }
   void close(const status&) override {}
+
+  /// Asks the actor called "here".
+  template <
+    class Service, class Request, class Reply = typename Service::template reply_of<Request>>
+  result<Reply> ask_for(const Request& request) {
+    result<Reply> reply = fail(errc::internal, "no answer");
+    actors::ask_remote<Service>(
+      *this, "here", request, 1000, [&](result<Reply> r) { reply = std::move(r); });
+    return reply;
+  }
 
   status lost;
 

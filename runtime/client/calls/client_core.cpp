@@ -1,4 +1,4 @@
-// Connections and proxies of a client.
+// Connections of a client, and what it knows of the cluster.
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
@@ -194,8 +194,6 @@ std::shared_ptr<client_core> client_core::of_node(
   std::shared_ptr<engine> e, actors::directory where,
   std::shared_ptr<const actors::service_table> here) {
   std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
-  core->nodes_[core->where_.node] =
-    caf::actor_cast<caf::strong_actor_ptr>(here->find<actors::node_service>(actors::node_itself));
   core->here_ = std::move(here);
   return core;
 }
@@ -213,12 +211,7 @@ client_core::~client_core() {
   status why{errc::cancelled, "the client was closed"};
   for (auto& [address, remote] : remotes_)
     remote->close(why);
-  for (auto& proxy : proxies_)
-    actors::end_actor(engine_->system(), proxy);
   actors::end_actor(engine_->system(), std::exchange(caller_, nullptr));
-  proxies_.clear();
-  actors_.clear();
-  nodes_.clear();
   here_.reset();
   remotes_.clear();
   release(std::move(engine_));
@@ -243,10 +236,10 @@ void client_core::learn(actors::directory where) {
   // The address given leads to this node, whatever the node calls itself. There may be a tunnel
   // between, and a service of the same name on this host.
   remotes_[where_.node] = remotes_[first_node];
-  nodes_[where_.node] = nodes_[first_node];
 }
 
 std::shared_ptr<actors::remote_node> client_core::remote(const std::string& node) {
+  std::lock_guard guard{mutex_};
   auto& r = remotes_[node];
   if (!r)
     r = actors::remote_node::create(
@@ -295,14 +288,6 @@ void client_core::at(time_point when, std::function<void()> work) {
 
 std::uint32_t client_core::connect_timeout_ms() const {
   return static_cast<std::uint32_t>(engine_->settings().client.connect_timeout_ms);
-}
-
-actors::actor_of<actors::node_service> client_core::node(const std::string& name) {
-  std::lock_guard guard{mutex_};
-  auto& known = nodes_[name];
-  if (!known)
-    known = connect<actors::node_service>(name, actors::node_itself);
-  return caf::actor_cast<actors::actor_of<actors::node_service>>(known);
 }
 
 std::shared_ptr<const model_graph> client_core::chain_for(

@@ -4,6 +4,7 @@
 
 #include <millrace/actors/caller.hpp>
 #include <millrace/actors/node/node_messages.hpp>
+#include <millrace/actors/wire/ask_remote.hpp>
 #include <millrace/actors/wire/service_table.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/core/future.hpp>
@@ -104,8 +105,8 @@ public:
   void ask(
     std::size_t provider, Request request,
     completion<typename Service::template reply_of<Request>> done) {
-    actors::ask_as(
-      engine_->system(), caller_, actor<Service>(provider), std::move(request), std::move(done));
+    auto& at = entry(provider);
+    ask_at<Service>(at.node, at.name, std::move(request), std::move(done));
   }
   template <
     class Service, class Request, class Reply = typename Service::template reply_of<Request>>
@@ -140,7 +141,8 @@ public:
   template <class Request, class Reply = actors::node_service::reply_of<Request>>
   future<Reply> ask_node(const std::string& name, Request request) {
     auto done = make_promise<Reply>();
-    actors::ask_as(engine_->system(), caller_, node(name), std::move(request), kept_until(done));
+    ask_at<actors::node_service>(
+      name, std::string{actors::node_itself}, std::move(request), kept_until(done));
     return done.get_future();
   }
 
@@ -153,8 +155,6 @@ public:
   std::shared_ptr<memory_source> staging();
 
 private:
-  using actor_key = std::pair<std::uint16_t, std::size_t>; // service and provider
-
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
 
   static std::uint32_t left_ms(time_point deadline);
@@ -166,28 +166,24 @@ private:
     return [self = shared_from_this(), done](result<Reply> r) { done.set(std::move(r)); };
   }
 
-  // A proxy is made at first use.
-  template <class Service>
-  actors::actor_of<Service> actor(std::size_t provider) {
-    std::lock_guard guard{mutex_};
-    auto& entry = entries_[provider];
+  // All completions run in the caller, one at a time.
+  template <
+    class Service, class Request, class Reply = typename Service::template reply_of<Request>>
+  void ask_at(
+    const std::string& node, const std::string& target, Request request, completion<Reply> done) {
     // The node may replace its actor. A node that fails to start stops before it has made all its
     // providers.
-    if (here_ && entry.node == where_.node)
-      if (auto own = here_->find<Service>(entry.name))
-        return own;
-    auto& known = actors_[{Service::first_number, provider}];
-    if (!known)
-      known = connect<Service>(entry.node, entry.name);
-    return caf::actor_cast<actors::actor_of<Service>>(known);
-  }
-  template <class Service>
-  caf::strong_actor_ptr connect(const std::string& node, const std::string& target) {
-    return proxies_.emplace_back(caf::actor_cast<caf::strong_actor_ptr>(
-      actors::wire_ends<Service>::connect(engine_->system(), remote(node), target, timeout_ms())));
+    if (here_ && node == where_.node)
+      if (auto own = here_->find<Service>(target))
+        return actors::ask_as(engine_->system(), caller_, own, std::move(request), std::move(done));
+    actors::ask_remote<Service>(
+      *remote(node), target, request, timeout_ms(),
+      [&system = engine_->system(), caller = caller_,
+       done = std::move(done)](result<Reply> outcome) mutable {
+        actors::finish_in(system, caller, std::move(done), std::move(outcome));
+      });
   }
 
-  actors::actor_of<actors::node_service> node(const std::string& name);
   std::shared_ptr<actors::remote_node> remote(const std::string& node);
   void learn(actors::directory where);
   void prepare_tables();
@@ -208,10 +204,7 @@ private:
   std::map<std::string, group_view> views_;  // newest of each group
   std::mutex mutex_;
   std::shared_ptr<const actors::service_table> here_; // null: all actors are in other processes
-  std::map<actor_key, caf::strong_actor_ptr> actors_;
-  std::map<std::string, caf::strong_actor_ptr> nodes_;
   std::map<std::string, std::shared_ptr<actors::remote_node>> remotes_;
-  std::vector<caf::strong_actor_ptr> proxies_;
   std::shared_ptr<memory_source> staging_;
   std::thread makes_staging_;
   std::map<std::string, std::pair<layout, std::shared_ptr<const model_graph>>> chains_;
