@@ -33,6 +33,7 @@ public:
   result<std::string> read_line(int timeout_ms);
 
   bool running() const noexcept { return pid_ > 0; }
+  pid_t pid() const noexcept { return pid_; }
   /// Returns what it has spent on cores so far; 0 if it does not run.
   double core_seconds() const noexcept;
   void stop() noexcept;

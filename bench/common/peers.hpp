@@ -62,6 +62,8 @@ public:
   redis_peer(redis_peer&&) noexcept;
   ~redis_peer();
 
+  pid_t pid() const noexcept { return process_.pid(); }
+
   /// Returns the seconds of `count` SETs or GETs of as many keys, sent in one pipeline.
   double set_many(std::size_t count, const std::byte* data, std::size_t size_bytes);
   double get_many(std::size_t count, std::byte* data, std::size_t size_bytes);

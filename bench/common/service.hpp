@@ -41,6 +41,7 @@ public:
     return client::connect(address_, settings);
   }
   const std::string& address() const noexcept { return address_; }
+  pid_t pid() const noexcept { return process_.pid(); }
   /// Returns what its process has spent on cores so far.
   double core_seconds() const noexcept { return process_.core_seconds(); }
 

@@ -1,5 +1,6 @@
-// Measures graphs, several clients at once, and the latency of small models.
+// Measures graphs, several clients at once, and many small models.
 #include <millrace/bench/store/sections.hpp>
+#include <millrace/bench/store/tiny.hpp>
 #include <millrace/core/clock.hpp>
 
 #include <algorithm>
@@ -72,16 +73,6 @@ void clients_section(stage& s, service& memory) {
 }
 
 namespace {
-
-constexpr std::uint64_t tiny_bytes = 4096;
-
-model_table tiny_table() {
-  model_table table;
-  table.tensors.tensors = {{"tiny", dtype::f32, {tiny_bytes / sizeof(float)}}};
-  table.graph = model_graph::chain_of(table.tensors);
-  table.size_bytes = tiny_bytes;
-  return table;
-}
 
 // How many operations are under way at a time, or travel together.
 constexpr std::size_t window = 64;
@@ -179,39 +170,6 @@ void small_section(stage& s, service& memory) {
   add(std::move(loads), "load/4KiB/memory/sums/64-in-flight", false);
   add(std::move(many_stores), "store_many/64x4KiB/memory/sums", true);
   add(std::move(many_loads), "load_many/64x4KiB/memory/sums", false);
-}
-
-void latency_section(stage& s, service& memory) {
-  auto table = tiny_table();
-  auto repo = memory.repository();
-  samples ours_p50, ours_p99, redis_p50, redis_p99;
-  for (std::size_t round = 0; round <= s.how.rounds; ++round) {
-    samples ours, redis;
-    for (std::size_t i = 0; i < s.how.latency_requests; ++i) {
-      auto views = table.over(s.source.bytes());
-      ours.add(seconds_of([&] { repo.store("tiny", table.graph, std::move(views)).get(); }));
-    }
-    for (std::size_t i = 0; s.redis && i < s.how.latency_requests; ++i)
-      redis.add(s.redis->set_many(1, s.source.bytes().data(), tiny_bytes));
-    if (round == 0)
-      continue;
-    ours_p50.add(ours.quantile(0.5));
-    ours_p99.add(ours.quantile(0.99));
-    redis_p50.add(redis.quantile(0.5));
-    redis_p99.add(redis.quantile(0.99));
-  }
-  for (bool median : {true, false}) {
-    row r;
-    r.name = std::string{"latency/4KiB/memory/sums/"} + (median ? "p50" : "p99");
-    r.size_bytes = tiny_bytes;
-    r.ours = median ? ours_p50 : ours_p99;
-    r.peer = "redis SET";
-    if (s.redis)
-      r.peer_s = (median ? redis_p50 : redis_p99).median();
-    if (median)
-      r.ratio_min = 1 / 1.5;
-    s.out.add(std::move(r));
-  }
 }
 
 } // namespace millrace::bench
