@@ -44,6 +44,10 @@ struct bucket_capabilities {
   bool durable = false;  // a published model survives `kill -9` and power loss
   bool in_place = false; // windows are the final location: one window holds a whole model
   bool evicts = false;   // frees space by dropping unpinned models, least recently used first
+  /// Models of a few tensors up to this size are opened and read before `open` and `fetch` return,
+  /// on the caller's thread, while they are in memory: from their publication on until others take
+  /// their place there. Neither call then waits for a device. 0: not promised.
+  std::uint64_t at_once_bytes_max = 0;
 };
 
 /// A part of one tensor and its address. `tensor_offset` is a multiple of `digest_block_bytes`. So
@@ -152,8 +156,8 @@ struct bucket_stats {
 
 /// A table of models.
 ///
-/// Threads: any. A completion runs exactly once, on any thread, with no lock held. Kinds in memory,
-/// and every kind that refuses, may run it before the call returns.
+/// Threads: any. A completion runs exactly once, on any thread, with no lock held. It may run
+/// before the call returns, as refusals and what is in memory do: see `at_once_bytes_max`.
 class bucket {
 public:
   virtual ~bucket() = default;

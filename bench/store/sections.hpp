@@ -66,7 +66,8 @@ void own_section(stage& s, service& memory);
 /// Measures several clients at the same time, each with its own model.
 void clients_section(stage& s, service& memory);
 
-/// Measures small models, one after the other, by the cores on which both ends run.
+/// Measures small models, one after the other: stores with a memory bucket, by the cores on which
+/// both ends run, and loads of what a RocksDB bucket has in memory.
 void latency_section(stage& s, service& memory);
 
 /// Measures small models, many of them under way at a time.

@@ -14,6 +14,10 @@
 
 namespace millrace::storage::io {
 
+/// The most bytes that are read on the caller's thread. It may be an I/O loop, whose other work
+/// waits while they are copied. Their digests are computed there, too, if they go into a message.
+inline constexpr std::uint64_t at_once_bytes_max = 64u << 10;
+
 /// One version that is being read. The opened model and every job under way share it, so the
 /// version keeps its space until no job reads it any more. Calls as for an `opened_model`.
 class staged_reader : public std::enable_shared_from_this<staged_reader> {
@@ -26,9 +30,12 @@ public:
     return cut_ranges(packed(), ranges, window_bytes());
   }
   virtual std::uint64_t window_bytes() const = 0;
+  /// Reads before it returns when the bytes are in memory and few.
   void fetch(std::vector<wanted> ranges, memory_block staging, completion<window> done);
 
 protected:
+  /// Returns true if the read jobs neither wait nor use the disk.
+  virtual bool is_in_memory() const = 0;
   /// Returns a ticket for one read, or null if reads are not counted. Errors: `unavailable` after
   /// closing.
   virtual result<gate::ticket> enter() const = 0;

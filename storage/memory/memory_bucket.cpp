@@ -33,7 +33,11 @@ public:
 
   std::string_view kind() const noexcept override { return "memory"; }
   bucket_capabilities capabilities() const noexcept override {
-    return {.durable = false, .in_place = true, .evicts = options_.full == when_full::evict};
+    return {
+      .durable = false,
+      .in_place = true,
+      .evicts = options_.full == when_full::evict,
+      .at_once_bytes_max = account_->capacity_bytes()};
   }
 
   void reserve(

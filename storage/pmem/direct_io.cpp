@@ -101,6 +101,7 @@ public:
   std::uint64_t window_bytes() const override { return slot_.home->options.window_bytes; }
 
 protected:
+  bool is_in_memory() const override { return false; }
   // The lease keeps the slot, so a reader needs no ticket.
   result<gate::ticket> enter() const override { return nullptr; }
   const std::string& model_name() const override { return slot_.of->name; }

@@ -239,9 +239,13 @@ void engine::stop() {
   space->leases_free(false);
   pool.stop();
   commits.stop();
-  if (auto bad = leave_mark(); !bad.ok())
-    log().warn("the next start cannot tell whether the index is complete: {}", bad.detail());
-  files.db.reset();
+  {
+    // Readers do not wait for this lock, and hold it for microseconds.
+    std::unique_lock none_reads{reading};
+    if (auto bad = leave_mark(); !bad.ok())
+      log().warn("the next start cannot tell whether the index is complete: {}", bad.detail());
+    files.db.reset();
+  }
   files.lock = {};
   std::vector<std::shared_ptr<void>> dropped;
   std::lock_guard guard{uncertain_mutex};

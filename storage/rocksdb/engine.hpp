@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,7 @@ struct engine : std::enable_shared_from_this<engine> {
   std::uint64_t last_version = 0; // the committer's thread only
   std::atomic<std::uint64_t> evictions = 0;
   gate operations;
+  std::shared_mutex reading; // shared: the index is read by another thread than those of `pool`
   io::io_pool pool;
   committer commits;
 

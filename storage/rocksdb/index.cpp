@@ -137,13 +137,23 @@ public:
     return open_to_read(path_);
   }
 
-  result<std::optional<std::string>> get(const std::string& key) const override {
-    std::shared_lock guard{opening_};
+  result<std::optional<std::string>> get(const std::string& key, read_from from) const override {
+    auto memory_only = from == read_from::memory_only;
+    std::shared_lock guard{opening_, std::defer_lock};
+    if (!memory_only)
+      guard.lock();
+    else if (!guard.try_lock())
+      return std::optional<std::string>{};
     if (!db_)
       return fail(lost());
+    db::ReadOptions how;
+    if (memory_only)
+      how.read_tier = db::kBlockCacheTier;
     std::string value;
-    auto s = db_->Get(db::ReadOptions{}, key, &value);
-    if (s.IsNotFound())
+    auto s = db_->Get(how, key, &value);
+    // Of a key that may be in a table that is not open, RocksDB says that it has an empty value.
+    auto is_unknown = s.IsIncomplete() || (memory_only && s.ok() && value.empty());
+    if (s.IsNotFound() || is_unknown)
       return std::optional<std::string>{};
     if (!s.ok())
       return fail(to_status(s, "reading from " + path_));

@@ -22,7 +22,13 @@ struct mutation {
 /// Mutations that are applied in order, all or none.
 using index_batch = std::vector<mutation>;
 
-/// An open database. All calls use the disk.
+/// From where a value is read.
+enum class read_from {
+  anywhere,    // the disk, too
+  memory_only, // what RocksDB has in memory; the call does not wait
+};
+
+/// An open database. All calls use the disk, except `get` with `memory_only`.
 /// Errors:  RocksDB's, mapped to our codes, naming the path.
 /// Threads: any.
 class index {
@@ -41,7 +47,10 @@ public:
   /// Repairs and opens a database. What cannot be read is dropped, so give it a copy.
   static result<std::unique_ptr<index>> repair(const std::string& path);
 
-  virtual result<std::optional<std::string>> get(const std::string& key) const = 0;
+  /// Returns the value of a key; null when the key has none, or, with `memory_only`, when only the
+  /// disk can tell.
+  virtual result<std::optional<std::string>> get(
+    const std::string& key, read_from from = read_from::anywhere) const = 0;
 
   /// Writes a batch, which is durable on return. After a failure the index may have the batch or
   /// not, until it is opened again. A later call does that once there is space.

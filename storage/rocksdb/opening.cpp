@@ -3,6 +3,7 @@
 #include <millrace/storage/rocksdb/opening.hpp>
 
 #include <cstring>
+#include <shared_mutex>
 #include <thread>
 
 namespace millrace::storage::rocksdb {
@@ -21,6 +22,7 @@ struct opening final : io::staged_reader {
   std::uint64_t window_bytes() const override { return home->options.window_bytes; }
 
 protected:
+  bool is_in_memory() const override { return record->inlined; }
   result<gate::ticket> enter() const override {
     auto ticket = home->operations.enter();
     if (!ticket)
@@ -76,11 +78,15 @@ private:
 };
 
 /// Reads the record and the stream. Returns false when the index has another version: a change is
-/// in the index but not yet in the table.
-result<bool> read_record(engine& e, opening& open) {
+/// in the index but not yet in the table. With `memory_only`, also when something is not in memory
+/// or takes long.
+result<bool> read_record(opening& open, read_from from) {
+  auto& e = *open.home;
   auto& summary = open.version->summary;
   open.record = e.records.find(summary.version);
   if (!open.record) {
+    if (from == read_from::memory_only)
+      return false;
     auto value = e.files.db->get(keys::record(summary.name));
     if (!value)
       return fail(value.error());
@@ -96,7 +102,9 @@ result<bool> read_record(engine& e, opening& open) {
   }
   if (!open.record->inlined || summary.size_bytes == 0)
     return true;
-  auto value = e.files.db->get(keys::stream(summary.name));
+  if (from == read_from::memory_only && summary.size_bytes > io::at_once_bytes_max)
+    return false;
+  auto value = e.files.db->get(keys::stream(summary.name), from);
   if (!value)
     return fail(value.error());
   auto stream = *value ? decode_stream(summary.version, **value) : std::nullopt;
@@ -106,29 +114,69 @@ result<bool> read_record(engine& e, opening& open) {
   return true;
 }
 
+// The most pieces of a layout that is packed on the caller's thread.
+constexpr std::uint64_t at_once_pieces_max = 1024;
+
+bool has_few_pieces(const model_summary& summary) {
+  return summary.tensors + summary.size_bytes / io::window_bytes_min <= at_once_pieces_max;
+}
+
+/// Makes one attempt. Returns false as `read_record` does.
+result<bool> try_to_open(
+  opening& open, const std::string& name, std::uint64_t version, read_from from) {
+  auto found = open.home->table.use(name, version);
+  if (!found)
+    return fail(found.error());
+  open.version = std::move(*found);
+  if (from == read_from::memory_only && !has_few_pieces(open.version->summary))
+    return false;
+  auto read = read_record(open, from);
+  if (!read)
+    return fail(read.error().within("opening model " + name));
+  if (!*read)
+    return false;
+  for (auto& tensor : open.record->model.spec.tensors.tensors)
+    open.sizes.push_back(*size_bytes(tensor));
+  open.packing = io::pack(open.sizes, open.record->window_bytes);
+  return true;
+}
+
+std::shared_ptr<opening> opening_of(const std::shared_ptr<engine>& e) {
+  auto open = std::make_shared<opening>();
+  open->home = e;
+  return open;
+}
+
 } // namespace
+
+result<std::shared_ptr<opened_model>> open_model_in_memory(
+  const std::shared_ptr<engine>& e, const std::string& name, std::uint64_t version) {
+  auto ticket = e->operations.enter();
+  // Closing may have dropped the index though there is a ticket: it waits for them no longer than
+  // its deadline.
+  std::shared_lock reading{e->reading, std::defer_lock};
+  if (!ticket || !reading.try_lock() || !e->files.db)
+    return nullptr;
+  auto open = opening_of(e);
+  auto opened = try_to_open(*open, name, version, read_from::memory_only);
+  if (!opened)
+    return fail(opened.error());
+  if (!*opened)
+    return nullptr;
+  return std::make_shared<rocksdb_opened_model>(std::move(open));
+}
 
 result<std::shared_ptr<opened_model>> open_model(
   const std::shared_ptr<engine>& e, const std::string& name, std::uint64_t version) {
-  auto open = std::make_shared<opening>();
-  open->home = e;
-  // A round fails only while a change of this name is in the index, but not yet in the table.
+  auto open = opening_of(e);
+  // An attempt fails only while a change of this name is in the index, but not yet in the table.
   for (auto attempts_left = 100'000; attempts_left > 0; --attempts_left) {
-    auto found = e->table.use(name, version);
-    if (!found)
-      return fail(found.error());
-    open->version = std::move(*found);
-    auto read = read_record(*e, *open);
-    if (!read)
-      return fail(read.error().within("opening model " + name));
-    if (!*read) {
-      std::this_thread::yield();
-      continue;
-    }
-    for (auto& tensor : open->record->model.spec.tensors.tensors)
-      open->sizes.push_back(*size_bytes(tensor));
-    open->packing = io::pack(open->sizes, open->record->window_bytes);
-    return std::make_shared<rocksdb_opened_model>(std::move(open));
+    auto opened = try_to_open(*open, name, version, read_from::anywhere);
+    if (!opened)
+      return fail(opened.error());
+    if (*opened)
+      return std::make_shared<rocksdb_opened_model>(std::move(open));
+    std::this_thread::yield();
   }
   return fail(
     errc::corrupt_data, "opening model {}: the index of {} lacks part of version {}", name,

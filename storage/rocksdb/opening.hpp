@@ -12,4 +12,10 @@ namespace millrace::storage::rocksdb {
 result<std::shared_ptr<opened_model>> open_model(
   const std::shared_ptr<engine>& e, const std::string& name, std::uint64_t version);
 
+/// Opens a version if that takes no disk and little time. Otherwise null: `open_model` can tell.
+/// Errors:  as `bucket::open`.
+/// Threads: any.
+result<std::shared_ptr<opened_model>> open_model_in_memory(
+  const std::shared_ptr<engine>& e, const std::string& name, std::uint64_t version);
+
 } // namespace millrace::storage::rocksdb

@@ -1,12 +1,15 @@
 // The calls of the bucket: each passes the gate and goes to the pool, the committer, or memory.
 // Called by a provider's `tensor_store`.
 #include <millrace/storage/io/packing.hpp>
+#include <millrace/storage/io/staged_reader.hpp>
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/engine.hpp>
 #include <millrace/storage/rocksdb/index_reader.hpp>
 #include <millrace/storage/rocksdb/opening.hpp>
 #include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
 #include <millrace/storage/rocksdb/storing.hpp>
+
+#include <algorithm>
 
 namespace millrace::storage {
 
@@ -24,7 +27,10 @@ public:
   std::string_view kind() const noexcept override { return "rocksdb"; }
   bucket_capabilities capabilities() const noexcept override {
     return {
-      .durable = true, .in_place = false, .evicts = engine_->options.full == when_full::evict};
+      .durable = true,
+      .in_place = false,
+      .evicts = engine_->options.full == when_full::evict,
+      .at_once_bytes_max = std::min(engine_->options.inline_max_bytes, at_once_bytes_max)};
   }
 
   void reserve(
@@ -74,6 +80,9 @@ void rocksdb_bucket::reserve(
 
 void rocksdb_bucket::open(
   std::string name, std::uint64_t version, completion<std::shared_ptr<opened_model>> done) {
+  auto opened = open_model_in_memory(engine_, name, version);
+  if (!opened || *opened)
+    return done(std::move(opened));
   post<std::shared_ptr<opened_model>>(
     std::move(done), [e = engine_, name = std::move(name), version](auto& done, auto&) {
       done(open_model(e, name, version));

@@ -27,7 +27,7 @@ struct store_fixture : actor_fixture {
   void restart() {
     stop();
     actors::tensor_store_deps deps{"p", "default", bucket, fabric, limits, staging};
-    if (staging)
+    if (staging && bucket->capabilities().in_place)
       deps.bucket = std::make_shared<staged_bucket>(bucket, 4096);
     store = actors::spawn_tensor_store(system, deps);
     sched.run();

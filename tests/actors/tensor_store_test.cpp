@@ -3,6 +3,12 @@
 #include "store_fixture.hpp"
 
 #include <millrace/core/digest.hpp>
+#include <millrace/storage/rocksdb/rocksdb_bucket.hpp>
+#include <millrace/storage/rocksdb/stored_record.hpp>
+#include <millrace/tests/support/bucket_driving.hpp>
+#include <millrace/tests/support/held_completion.hpp>
+#include <millrace/tests/support/held_pool.hpp>
+#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <sys/mman.h>
@@ -73,6 +79,57 @@ struct fixture : store_fixture {
       storage::open_memory_bucket({bytes}, std::make_shared<claimed_memory_source>()).value();
     restart();
   }
+};
+
+constexpr std::uint64_t tiny_bytes = 4096;
+
+/// The provider keeps its models in RocksDB. Its bucket has one I/O thread.
+struct disk_fixture : store_fixture {
+  disk_fixture() {
+    open_bucket();
+    staging = std::make_shared<staging_lender>(
+      std::make_shared<heap_memory_source>(4 * options().window_bytes));
+    BOOST_REQUIRE(testing::store(*bucket, spec_of("m", {tiny_bytes}), 1));
+    restart();
+  }
+  ~disk_fixture() {
+    stop();
+    bucket = nullptr; // before its directory
+  }
+
+  storage::rocksdb_bucket_options options() const {
+    storage::rocksdb_bucket_options chosen;
+    chosen.path = directory.path() + "/bucket";
+    chosen.io_threads = 1;
+    chosen.window_bytes = 512 << 10;
+    return chosen;
+  }
+
+  void open_bucket() {
+    auto opened = storage::open_rocksdb_bucket(options());
+    BOOST_REQUIRE_MESSAGE(opened, why(opened));
+    bucket = *opened;
+  }
+
+  void stop_bucket() {
+    stop();
+    BOOST_REQUIRE(bucket->close(10'000).ok());
+    bucket.reset();
+  }
+
+  /// Loads in a message, while the bucket's thread is busy.
+  result<load_receipt> load_at_once() {
+    held_pool held{*bucket};
+    BOOST_REQUIRE(held.holds());
+    load_request l;
+    l.model = "m";
+    l.selections = {{{"t0", dtype::u8, {tiny_bytes}}, false, 0}};
+    auto loading = ask(l);
+    BOOST_REQUIRE(answered());
+    return outcome<load_receipt>(loading);
+  }
+
+  scratch_directory directory;
 };
 
 } // namespace
@@ -527,6 +584,39 @@ BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
   fabric->finish();
   sched.run();
   BOOST_TEST(outcome<load_receipt>(loading).has_value());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(tensor_store_on_disk, disk_fixture)
+
+BOOST_AUTO_TEST_CASE(a_small_model_in_memory_is_loaded_while_the_disk_is_busy) {
+  auto loaded = load_at_once();
+  BOOST_REQUIRE_MESSAGE(loaded, why(loaded));
+  BOOST_TEST(loaded->verified);
+  BOOST_REQUIRE(loaded->eager.size() == tiny_bytes);
+  BOOST_TEST(
+    is_filled(reinterpret_cast<const std::byte*>(loaded->eager.data()), tiny_bytes, 1, 0, 0));
+}
+
+BOOST_AUTO_TEST_CASE(bytes_in_memory_that_changed_at_rest_are_not_returned_as_good) {
+  auto version = (*testing::open(*bucket, "m"))->record().version;
+  stop_bucket();
+  {
+    using namespace storage::rocksdb;
+    auto db =
+      index::open(options().path + "/index", false, *index_reserve::open(options().path, 0));
+    BOOST_REQUIRE_MESSAGE(db, why(db));
+    auto other = encode_stream(version, std::string(tiny_bytes, 'x'));
+    BOOST_REQUIRE((*db)->write({{keys::stream("m"), other}}).ok());
+  }
+  open_bucket();
+  restart();
+  BOOST_REQUIRE(testing::open(*bucket, "m")); // brings it into memory
+  auto loaded = load_at_once();
+  BOOST_REQUIRE(!loaded);
+  BOOST_TEST((loaded.error().code() == errc::corrupt_data), why(loaded));
+  BOOST_TEST(loaded.error().detail().find("tensor t0") != std::string::npos, why(loaded));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

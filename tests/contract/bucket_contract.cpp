@@ -271,7 +271,6 @@ void ranges_of_digest_blocks_are_read_alone(const bucket_factory& factory) {
 // for each.
 void ranges_that_touch_or_overlap_stay_apart(const bucket_factory& factory) {
   world w{factory};
-  constexpr auto block = digest_block_bytes;
   BOOST_REQUIRE(store(*w.subject, spec_of("m", {5 * block + 100, 70, 3 * mib}), 6));
   auto model = open(*w.subject, "m");
   BOOST_REQUIRE(model);
@@ -664,6 +663,7 @@ const named_case cases[] = {
   CASE(versions_are_never_used_twice),
   CASE(ranges_of_digest_blocks_are_read_alone),
   CASE(ranges_that_touch_or_overlap_stay_apart),
+  CASE(small_models_are_read_before_the_calls_return),
   CASE(a_full_bucket_says_so),
   CASE(a_full_bucket_takes_marks_and_the_providers_own_records),
   CASE(a_model_larger_than_the_bucket_costs_no_memory),

@@ -26,6 +26,9 @@ struct contract_settings {
 using bucket_factory =
   std::function<std::shared_ptr<storage::bucket>(const contract_settings& settings)>;
 
+/// The promise of `bucket_capabilities::at_once_bytes_max`, a case of the suite.
+void small_models_are_read_before_the_calls_return(const bucket_factory& factory);
+
 /// Adds the suite under a name to this test program, as tests of the calling file. Kinds differ by
 /// their capabilities only.
 bool add_bucket_contract(
