@@ -30,6 +30,16 @@ std::vector<placing> placings() {
   return out;
 }
 
+// The median and the 99th percentile of each round.
+struct latencies {
+  samples p50, p99;
+
+  void add(const samples& round) {
+    p50.add(round.quantile(0.5));
+    p99.add(round.quantile(0.99));
+  }
+};
+
 samples timed(
   std::size_t count, const placing& at, pid_t other, const std::function<double()>& one) {
   std::optional<on_cores> pinned;

@@ -13,6 +13,8 @@ namespace millrace::net {
 
 namespace {
 
+constexpr auto is_starting_text = "is starting; try again";
+
 class admitting_listener final : public listener {
 public:
   explicit admitting_listener(std::shared_ptr<admission> a)
@@ -82,10 +84,12 @@ result<admitted> admission::place_for(const peer_info& peer) {
       "process no more",
       shares_->taken(), shares_->places(), shares_->taken_by(who));
   std::lock_guard guard{accept_mutex_};
-  auto handler = accept_ ? accept_(peer) : nullptr;
-  if (!handler)
+  if (!accept_)
     return fail(errc::unavailable, "the service accepts no connections now");
-  return admitted{std::move(handler), std::move(place)};
+  auto handler = accept_(peer);
+  if (!handler)
+    return fail(handler.error());
+  return admitted{std::move(*handler), std::move(place)};
 }
 
 std::shared_ptr<fair_shares> shares_of(const listener_options& where) {
@@ -112,6 +116,15 @@ party party_of(const peer_info& peer) {
   else if (pid != ::getpid())
     std::memcpy(who.process.bytes.data(), &pid, sizeof pid);
   return who;
+}
+
+status starting(const std::string& node) {
+  return {errc::unavailable, "node {} {}", node, is_starting_text};
+}
+
+bool is_starting(const status& why) {
+  return why.code() == errc::unavailable &&
+    why.detail().find(is_starting_text) != std::string::npos;
 }
 
 std::shared_ptr<listener> listener_of(std::shared_ptr<admission> a) {

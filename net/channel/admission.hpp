@@ -7,7 +7,6 @@
 #include <millrace/net/channel/newcomers.hpp>
 #include <millrace/net/socket/acceptor.hpp>
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,8 +23,6 @@ struct admitted {
 /// Threads: the loop, but for `shut`. Made by `make_shared` only.
 class admission : public std::enable_shared_from_this<admission> {
 public:
-  using accept_function = std::function<std::shared_ptr<channel_handler>(const peer_info&)>;
-
   admission(
     std::shared_ptr<io_loop> loop, listener_options where, const channel_options& options,
     accept_function accept, std::vector<unique_fd> sockets)
@@ -51,8 +48,8 @@ public:
 protected:
   virtual void receive(unique_fd fd, const socket_address& from) = 0;
   /// Asks the service, and takes a place for the peer.
-  /// Errors: `busy` when the peer has its share of the connections; `unavailable` when the service
-  /// refuses, or after `shut`.
+  /// Errors: `busy` when the peer has its share of the connections; `unavailable` after `shut`; the
+  /// reason for which the service refuses the peer.
   result<admitted> place_for(const peer_info& peer);
 
 private:

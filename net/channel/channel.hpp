@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -207,6 +208,16 @@ std::shared_ptr<fair_shares> shares_of(const listener_options& where);
 /// Returns what counts the frames of all channels of a service, for `channel_options::buffers`.
 std::shared_ptr<lent_places> buffers_of(const listener_options& where);
 
+/// Returns the handler of a newcomer, or why it is refused, which the newcomer is told. Called on
+/// the loop.
+using accept_function = std::function<result<std::shared_ptr<channel_handler>>(const peer_info&)>;
+
+/// Returns why a node refuses newcomers while it starts: `unavailable`.
+status starting(const std::string& node);
+/// Returns whether an error of `connect`, or of a link, is such a refusal: it is worth a retry.
+/// The text decides, since an address where no process listens gives the same code.
+bool is_starting(const status& why);
+
 /// Accepts connections until it is destroyed, which removes its socket.
 class listener {
 public:
@@ -215,7 +226,7 @@ public:
   virtual const std::string& address() const noexcept = 0;
 
   /// Makes the socket (and its directory, if it is missing, see `socket_file`) and accepts on the
-  /// loop. `accept` returns the handler of a new connection, or null to refuse it.
+  /// loop. `accept` is asked about each peer that has proved its identity.
   ///
   /// Unix: the socket file of a dead process is replaced; the file of a live one is
   /// `already_exists`. A lock file beside the socket makes sure that only one of two starting
@@ -224,8 +235,7 @@ public:
   /// IPv4 too. The name lookup blocks the caller, so do not open a listener on the loop.
   static result<std::shared_ptr<listener>> open(
     const std::shared_ptr<io_loop>& loop, const listener_options& where,
-    const channel_options& options,
-    std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept);
+    const channel_options& options, accept_function accept);
 
   /// Stops accepting. Open channels stay open.
   virtual void stop() = 0;

@@ -142,8 +142,7 @@ void unix_admission::left(const held& holds) {
 
 result<std::shared_ptr<listener>> listener::open(
   const std::shared_ptr<io_loop>& loop, const listener_options& where,
-  const channel_options& options,
-  std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept) {
+  const channel_options& options, accept_function accept) {
   if (where.address.starts_with(tls::scheme))
     return tls::listen(loop, where, options, std::move(accept));
   auto file = socket_file::bind(where.address, where.socket_mode);

@@ -16,8 +16,7 @@ public:
 
   result<std::shared_ptr<listener>> listen(
     const std::shared_ptr<io_loop>& loop, const listener_options& where,
-    const channel_options& options,
-    std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept) override {
+    const channel_options& options, accept_function accept) override {
     return listener::open(loop, where, options, std::move(accept));
   }
 };

@@ -4,7 +4,6 @@
 
 #include <millrace/net/channel/channel.hpp>
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,8 +23,7 @@ public:
   /// See `listener::open`.
   virtual result<std::shared_ptr<listener>> listen(
     const std::shared_ptr<io_loop>& loop, const listener_options& where,
-    const channel_options& options,
-    std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept) = 0;
+    const channel_options& options, accept_function accept) = 0;
 
   static const std::shared_ptr<network>& of_system();
 };

@@ -4,7 +4,6 @@
 
 #include <millrace/net/channel/channel.hpp>
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,7 +15,6 @@ void connect(
 
 result<std::shared_ptr<listener>> listen(
   const std::shared_ptr<io_loop>& loop, const listener_options& where,
-  const channel_options& options,
-  std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept);
+  const channel_options& options, accept_function accept);
 
 } // namespace millrace::net::tls

@@ -9,8 +9,7 @@ namespace millrace::net::tls {
 
 result<std::shared_ptr<listener>> listen(
   const std::shared_ptr<io_loop>& loop, const listener_options& where,
-  const channel_options& options,
-  std::function<std::shared_ptr<channel_handler>(const peer_info&)> accept) {
+  const channel_options& options, accept_function accept) {
   if (!options.tls)
     return fail(not_configured(where.address));
   auto sockets = open_listening_sockets(where.address);

@@ -21,7 +21,8 @@ namespace millrace {
 /// Threads: any.
 class client {
 public:
-  /// Connects to a node and learns from it where the cluster's providers are.
+  /// Connects to a node and learns from it where the cluster's providers are. While the node says
+  /// that it is starting, it is asked again, for `client.connect_timeout` in all.
   /// Errors:  `unavailable`, `permission_denied`, `unsupported_version`, `deadline_exceeded`; each
   ///          names the address.
   static result<client> open(const std::string& address, const config::settings& settings = {});

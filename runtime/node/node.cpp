@@ -16,6 +16,7 @@
 #include <millrace/version.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -55,6 +56,8 @@ struct node::state {
     net::buffers_of(settings.options.of<net::network_options>().listener);
   std::vector<std::string> addresses; // as others reach it
   std::vector<std::shared_ptr<net::listener>> listeners;
+  // Read on the loop: newcomers are refused until the node serves.
+  std::shared_ptr<std::atomic<bool>> starting = std::make_shared<std::atomic<bool>>(true);
   time_point started = steady_clock::now();
   bool stopped = false;
 
@@ -175,6 +178,7 @@ void node::state::spawn_self() {
     runs_on->adopt(actors::spawn_node_actor(runs_on->system(), std::move(deps))));
 }
 
+// Opening providers takes long. Whoever connects meanwhile is told that the node is there.
 status node::state::open_sockets() {
   auto uids = config::uids_of("node.allow_users", settings.node.allow_users);
   if (!uids)
@@ -192,7 +196,10 @@ status node::state::open_sockets() {
     auto opened = runs_on->network().listen(
       runs_on->loop(), where, options,
       [&system = runs_on->system(), fabric = runs_on->fabric(), services = services,
-       table = connections](const net::peer_info&) {
+       table = connections, starting = starting, name = settings.node.name](
+        const net::peer_info&) -> result<std::shared_ptr<net::channel_handler>> {
+        if (*starting)
+          return fail(net::starting(name));
         return actors::make_session(system, fabric, services, table);
       });
     if (!opened)
@@ -286,12 +293,13 @@ result<node> node::start(const config::settings& settings) {
   s->runs_on = std::move(*started);
   s->memory = std::make_unique<runtime::node_memory>(s->runs_on);
   node n{std::move(s)};
+  if (auto bad = n.state_->open_sockets(); !bad.ok())
+    return fail(bad.within("node " + settings.node.name));
   if (auto bad = n.state_->open_providers(); !bad.ok())
     return fail(std::move(bad));
   n.state_->watch_loop();
   n.state_->spawn_self();
-  if (auto bad = n.state_->open_sockets(); !bad.ok())
-    return fail(bad.within("node " + settings.node.name));
+  *n.state_->starting = false;
   return n;
 }
 

@@ -191,6 +191,20 @@ BOOST_AUTO_TEST_CASE(while_down_a_use_fails_fast_and_names_address_and_cause) {
   BOOST_TEST(k.l->state().failed == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(a_use_during_the_backoff_says_too_that_the_service_is_starting) {
+  service s;
+  s.is_starting = true;
+  auto slow = linked::quick();
+  slow.backoff_min_ms = slow.backoff_max_ms = 60000;
+  linked k{s.address(), slow};
+  for (int i = 0; i < 2; ++i) {
+    auto refused = acquire(*k.l);
+    BOOST_REQUIRE(!refused);
+    BOOST_TEST(is_starting(refused.error()), refused.error().to_string());
+  }
+  BOOST_TEST(k.l->state().failed == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(a_link_comes_back_after_its_service_was_killed_and_restarted) {
   temp_dir dir;
   auto address = "unix:" + dir.path + "/n0.sock";

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
@@ -152,6 +153,11 @@ inline result<std::shared_ptr<channel>> connect_to(
   return p.get_future().result();
 }
 
+/// For a listener that nobody is to reach.
+inline result<std::shared_ptr<channel_handler>> refuse_all(const peer_info&) {
+  return fail(errc::unavailable, "this service wants nobody");
+}
+
 /// A listening service whose handler is one recorder for all connections.
 struct service {
   explicit service(channel_options o = {}, listener_options w = {})
@@ -162,7 +168,12 @@ struct service {
       options.tls = shared_tls();
     if (where.address.empty())
       where.address = over_tls ? "tls://127.0.0.1:0" : "unix:" + dir.path + "/n0.sock";
-    auto made = listener::open(loop, where, options, [this](const peer_info&) { return handler; });
+    auto made = listener::open(
+      loop, where, options, [this](const peer_info&) -> result<std::shared_ptr<channel_handler>> {
+        if (is_starting)
+          return fail(starting(options.local_name));
+        return handler;
+      });
     BOOST_REQUIRE_MESSAGE(made, (made ? "" : made.error().to_string()));
     listening = *made;
     where.address = listening->address();
@@ -183,6 +194,7 @@ struct service {
   temp_dir dir;
   std::shared_ptr<io_loop> loop = make_loop();
   std::shared_ptr<recorder> handler = std::make_shared<recorder>();
+  std::atomic<bool> is_starting = false; // newcomers are refused
   channel_options options;
   listener_options where;
   std::shared_ptr<listener> listening;

@@ -76,6 +76,28 @@ BOOST_AUTO_TEST_CASE(both_sides_derive_the_same_keys_one_for_each_label_and_chan
   BOOST_TEST((key != other->derive_key("a")));
 }
 
+BOOST_AUTO_TEST_CASE(a_newcomer_that_is_refused_is_told_why_and_takes_no_place) {
+  listener_options one;
+  one.connections_max = 1;
+  service s{{}, one};
+  auto client = std::make_shared<recorder>();
+  s.is_starting = true;
+  for (int i = 0; i < 3; ++i) {
+    auto refused = connect_to(s.loop, s.address(), {}, client);
+    BOOST_REQUIRE(!refused);
+    auto& why = refused.error();
+    BOOST_TEST((why.code() == errc::unavailable), why.to_string());
+    BOOST_TEST(is_starting(why), why.to_string());
+    BOOST_TEST(why.detail().starts_with("connecting to " + s.address()), why.detail());
+    BOOST_TEST(
+      why.detail().ends_with("refused the connection: node n0 is starting; try again"),
+      why.detail());
+  }
+  s.is_starting = false;
+  BOOST_TEST(s.connect(client)->is_open());
+  BOOST_TEST(client->look([&] { return client->channels.size() == 1; }));
+}
+
 BOOST_AUTO_TEST_CASE(another_node_than_expected_is_an_error_that_names_both) {
   service s;
   channel_options o;

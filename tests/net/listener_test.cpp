@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(a_socket_left_by_a_dead_process_is_taken_over) {
   auto child = ::fork();
   if (child == 0) {
     auto loop = *io_loop::start({});
-    auto l = listener::open(loop, where, {}, [](const peer_info&) { return nullptr; });
+    auto l = listener::open(loop, where, {}, refuse_all);
     ::_exit(l ? 0 : 1);
   }
   int state = 0;
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_is_no_socket_is_left_alone) {
   auto loop = make_loop();
   listener_options where;
   where.address = "unix:" + path;
-  auto l = listener::open(loop, where, {}, [](const peer_info&) { return nullptr; });
+  auto l = listener::open(loop, where, {}, refuse_all);
   BOOST_REQUIRE(!l);
   BOOST_TEST((l.error().code() == errc::already_exists));
   BOOST_TEST(std::filesystem::is_regular_file(path));
@@ -224,11 +224,13 @@ BOOST_AUTO_TEST_CASE(a_connection_the_service_does_not_want_is_refused_with_a_re
   temp_dir dir;
   listener_options where;
   where.address = "unix:" + dir.path + "/n0.sock";
-  auto l = listener::open(loop, where, {}, [](const peer_info&) { return nullptr; });
+  auto l = listener::open(loop, where, {}, refuse_all);
   BOOST_REQUIRE(l);
   auto c = connect_to(loop, where.address, {}, std::make_shared<recorder>());
   BOOST_REQUIRE(!c);
   BOOST_TEST((c.error().code() == errc::unavailable));
+  BOOST_TEST(c.error().detail().ends_with("refused the connection: this service wants nobody"));
+  BOOST_TEST(!is_starting(c.error()));
   loop->stop();
 }
 

@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(without_anything_that_proves_membership_networks_are_refuse
     BOOST_REQUIRE(!c);
     BOOST_TEST((c.error().code() == errc::invalid_argument));
     BOOST_TEST(holds(c.error(), "security.secret"));
-    auto l = listener::open(s.loop, at(address), {}, [](auto&) { return nullptr; });
+    auto l = listener::open(s.loop, at(address), {}, refuse_all);
     BOOST_REQUIRE(!l);
     BOOST_TEST((l.error().code() == errc::invalid_argument));
     BOOST_TEST(holds(l.error(), "millrace cluster secret"));
@@ -367,7 +367,7 @@ BOOST_AUTO_TEST_CASE(a_port_in_use_and_an_address_of_another_machine_are_said) {
   auto code = [&](const std::string& address) {
     channel_options o;
     o.tls = shared_tls();
-    auto l = listener::open(s.loop, at(address), o, [](auto&) { return nullptr; });
+    auto l = listener::open(s.loop, at(address), o, refuse_all);
     BOOST_REQUIRE(!l);
     BOOST_TEST(holds(l.error(), address));
     return l.error().code();

@@ -316,8 +316,7 @@ result<std::shared_ptr<net::io_loop>> simulated_network::make_loop(const net::io
 
 result<std::shared_ptr<net::listener>> simulated_network::listen(
   const std::shared_ptr<net::io_loop>& loop, const net::listener_options& where,
-  const net::channel_options& options,
-  std::function<std::shared_ptr<channel_handler>(const net::peer_info&)> accept) {
+  const net::channel_options& options, net::accept_function accept) {
   auto entry = std::make_shared<listening>(listening{
     std::static_pointer_cast<simulated_loop>(loop), &world_.current(), options.local_name,
     std::move(accept)});
@@ -386,11 +385,12 @@ result<std::shared_ptr<connection>> simulated_network::shake_hands(
     auto who = peer_of(from->of(), options.local_name, false);
     auto accepted = there->accept(who);
     if (!accepted)
-      return fail(errc::unavailable, "the service at {} refuses", address);
+      return fail(accepted.error().within(
+        fmt::format("connecting to {}: {} refused the connection", address, there->name)));
     c->add_side(from, peer_of(*there->by, there->name, true), std::move(handler), 0);
-    auto end = c->add_side(there->loop.lock(), std::move(who), accepted, 1);
+    auto end = c->add_side(there->loop.lock(), std::move(who), *accepted, 1);
     open_.emplace(last_connection_, c);
-    accepted->on_open(end);
+    (*accepted)->on_open(end);
     return c;
   });
 }

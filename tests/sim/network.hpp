@@ -53,8 +53,7 @@ public:
     completion<std::shared_ptr<net::channel>> done) override;
   result<std::shared_ptr<net::listener>> listen(
     const std::shared_ptr<net::io_loop>& loop, const net::listener_options& where,
-    const net::channel_options& options,
-    std::function<std::shared_ptr<net::channel_handler>(const net::peer_info&)> accept) override;
+    const net::channel_options& options, net::accept_function accept) override;
 
   // runtime::platform:
   caf::actor_system_config make_caf_config() override;
@@ -71,7 +70,7 @@ private:
     std::weak_ptr<simulated_loop> loop;
     process* by;
     std::string name;
-    std::function<std::shared_ptr<net::channel_handler>(const net::peer_info&)> accept;
+    net::accept_function accept;
   };
   class listener;
 

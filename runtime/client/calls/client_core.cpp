@@ -218,8 +218,18 @@ client_core::~client_core() {
 }
 
 void client_core::fetch_directory(completion<void> done) {
+  fetch_directory(
+    steady_clock::now() + std::chrono::milliseconds{connect_timeout_ms()}, std::move(done));
+}
+
+void client_core::fetch_directory(time_point deadline, completion<void> done) {
   ask_node(first_node, actors::directory_request{})
-    .then([self = shared_from_this(), done = std::move(done)](result<actors::directory> where) {
+    .then([self = shared_from_this(), deadline,
+           done = std::move(done)](result<actors::directory> where) {
+      auto again = steady_clock::now() +
+        std::chrono::milliseconds{self->engine_->settings().client.reconnect_backoff_min_ms};
+      if (!where && net::is_starting(where.error()) && again < deadline)
+        return self->at(again, [self, deadline, done] { self->fetch_directory(deadline, done); });
       if (!where)
         return done(fail(where.error()));
       if (auto bad = complete(*where); !bad.ok())

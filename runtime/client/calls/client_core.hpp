@@ -47,6 +47,7 @@ public:
   ~client_core();
 
   /// Asks the node at the first address for the directory. For clients made from an address alone.
+  /// While the node there is starting, it is asked again, for `client.connect_timeout` in all.
   void fetch_directory(completion<void> done);
 
   const actors::directory& where() const noexcept { return where_; }
@@ -157,6 +158,7 @@ public:
 private:
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
 
+  void fetch_directory(time_point deadline, completion<void> done);
   static std::uint32_t left_ms(time_point deadline);
   void make_staging();
 
