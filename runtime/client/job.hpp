@@ -30,7 +30,7 @@ struct job {
   ///
   /// Steps of Slurm have a life. Of torchrun's jobs those on one host have one, with `--standalone`
   /// or a `--rdzv-id` that is never used again, for a torchrun that is started again counts from 0.
-  /// On several hosts each agent counts only the restarts that it begins, and none counts those
+  /// On several hosts torchrun counts on each only the restarts that begin there, and on none those
   /// for a host that joins. Launchers of MPI name a job in ways that come again. A program that is
   /// started again behind its launcher's back, by a loop in a script, must leave
   /// `checkpoint_options::life` at 0.
