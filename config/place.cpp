@@ -2,22 +2,17 @@
 #include <millrace/config/address.hpp>
 #include <millrace/config/host_list.hpp>
 #include <millrace/config/place.hpp>
+#include <millrace/config/units.hpp>
+#include <millrace/core/environment.hpp>
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <optional>
 
 namespace millrace::config {
 
 namespace {
-
-std::string environment(const char* name) {
-  auto* text = std::getenv(name);
-  return text ? text : "";
-}
 
 // Returns "n1" for "n1.cluster.example". Numeric addresses have no domain.
 std::string_view short_of(std::string_view host) {
@@ -60,10 +55,8 @@ std::vector<const cluster_node*> nodes_on(const settings& all, std::string_view 
 }
 
 std::optional<std::size_t> number_in(const std::string& text) {
-  std::size_t number = 0;
-  auto end = text.data() + text.size();
-  auto [stop, bad] = std::from_chars(text.data(), end, number);
-  return bad == std::errc{} && stop == end ? std::optional{number} : std::nullopt;
+  auto number = parse_count(text);
+  return number ? std::optional<std::size_t>{*number} : std::nullopt;
 }
 
 std::optional<std::size_t> position_of(

@@ -120,7 +120,8 @@ public:
   [[nodiscard]] millrace::result<T> result() && { return wait(); }
 
   /// Waits at most `timeout` and returns whether the outcome is there. The operation goes on either
-  /// way.
+  /// way, also between two waits. So a thread that must look at signals waits in slices, of 10 ms
+  /// say. A signal whose handler returns does not end a wait.
   template <class Rep, class Period>
   bool wait_for(std::chrono::duration<Rep, Period> timeout) const {
     return state_->wait_until(steady_clock::now() + timeout);

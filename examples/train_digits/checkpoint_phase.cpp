@@ -6,6 +6,8 @@
 #include "training.hpp"
 #include "weights_file.hpp"
 
+#include <millrace/runtime/client/job.hpp>
+
 #include <algorithm>
 #include <csignal>
 
@@ -60,6 +62,21 @@ void tell_training(
     1000 * spent.longest_save.count(), spent.waiting.count(), 100 * accuracy);
 }
 
+// One rank of several, if torchrun, mpirun or srun has started this process.
+millrace::result<millrace::checkpoint_options> shard_of(const std::string& model) {
+  millrace::checkpoint_options shard;
+  shard.model = model;
+  auto launched = millrace::job::from_environment();
+  if (!launched)
+    return millrace::fail(launched.error());
+  if (auto& job = *launched) {
+    shard.rank = job->rank;
+    shard.world_size = job->world_size;
+    shard.life = job->life;
+  }
+  return shard;
+}
+
 } // namespace
 
 status checkpoint_phase(const phase_options& options) {
@@ -69,9 +86,10 @@ status checkpoint_phase(const phase_options& options) {
   summary tell{options.summary};
 
   mlp model{widths_for(10), 42};
-  millrace::checkpoint_options shard;
-  shard.model = options.job;
-  auto registered = ready->client.checkpointer(shard, model.training_state()).result();
+  auto shard = shard_of(options.job);
+  if (!shard)
+    return shard.error();
+  auto registered = ready->client.checkpointer(*shard, model.training_state()).result();
   if (!registered)
     return registered.error();
   auto job = *registered;

@@ -40,8 +40,8 @@ struct checkpoint_options {
   std::string group = {};
   /// The timeout of each operation; 0: the client's request timeout.
   std::chrono::milliseconds timeout{0};
-  /// Identifies one run of the job. Give every rank the same value, and a new one after a restart.
-  /// 0: each rank draws its own at random.
+  /// Identifies one run of the job. Give every rank the same value, and a new one after a restart:
+  /// `job::life` is one where the launcher names runs. 0: each rank draws its own at random.
   std::uint64_t life = 0;
 };
 

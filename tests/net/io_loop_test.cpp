@@ -2,11 +2,15 @@
 #include <millrace/net/loop/io_loop.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
+#include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -31,6 +35,36 @@ void settle(const std::shared_ptr<io_loop>& loop) {
   p.get_future().get();
   std::this_thread::sleep_for(5ms);
 }
+
+std::atomic<int> signals_seen = 0;
+
+// Handles SIGUSR1 such that system calls are interrupted and not restarted.
+class counted_signals {
+public:
+  counted_signals() {
+    signals_seen = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) { ++signals_seen; };
+    BOOST_REQUIRE(::sigaction(SIGUSR1, &action, &before_) == 0);
+  }
+  ~counted_signals() { ::sigaction(SIGUSR1, &before_, nullptr); }
+  counted_signals(const counted_signals&) = delete;
+  counted_signals& operator=(const counted_signals&) = delete;
+
+  // Returns when the thread has handled so many, each while it may be asleep again.
+  static void send(pthread_t to, int count) {
+    for (int i = 0; i < count; ++i) {
+      auto seen = signals_seen.load();
+      BOOST_REQUIRE(::pthread_kill(to, SIGUSR1) == 0);
+      while (signals_seen == seen)
+        std::this_thread::yield();
+      std::this_thread::sleep_for(100us);
+    }
+  }
+
+private:
+  struct sigaction before_ {};
+};
 
 } // namespace
 
@@ -199,6 +233,78 @@ BOOST_AUTO_TEST_CASE(posts_are_not_forgotten_when_a_helper_has_just_left) {
     BOOST_REQUIRE(p.get_future().wait_for(generous));
   }
   loop->stop();
+}
+
+BOOST_AUTO_TEST_CASE(signals_do_not_end_a_wait) {
+  auto loop = make_loop(0);
+  counted_signals handled;
+  // One thread sleeps in the loop, the other one beside it.
+  for (auto& io : {loop, std::shared_ptr<io_loop>{}}) {
+    promise<int> p{io};
+    std::atomic<bool> returned = false;
+    bool came = false;
+    std::thread waiter{[&, f = p.get_future()] {
+      came = f.wait_for(generous);
+      returned = true;
+    }};
+    handled.send(waiter.native_handle(), 100);
+    BOOST_TEST(!returned);
+    p.set(7);
+    waiter.join();
+    BOOST_TEST(came);
+  }
+  loop->stop();
+}
+
+BOOST_AUTO_TEST_CASE(a_wait_in_slices_misses_no_event_and_sees_signals_between_them) {
+  auto loop = make_loop();
+  counted_signals handled;
+  auto within = [](const future<int>& f, auto stop) {
+    auto limit = steady_clock::now() + generous;
+    while (!f.wait_for(50us) && !stop())
+      if (steady_clock::now() > limit)
+        return false;
+    return true;
+  };
+  // Events of a descriptor come at any time of a slice, and between two.
+  int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  std::mutex mutex;
+  std::optional<promise<int>> p;
+  int rounds = 0;
+  auto answer = [&](std::uint32_t) {
+    eventfd_t ignored = 0;
+    ::eventfd_read(fd, &ignored);
+    std::unique_lock lock{mutex};
+    auto mine = *p;
+    lock.unlock();
+    mine.set(++rounds);
+  };
+  loop->post([&] { BOOST_TEST(loop->watch(fd, EPOLLIN, answer).ok()); });
+  settle(loop);
+  for (int i = 1; i <= 500; ++i) {
+    std::unique_lock lock{mutex};
+    auto f = p.emplace(loop).get_future();
+    lock.unlock();
+    std::thread peer{[fd, i] {
+      std::this_thread::sleep_for(std::chrono::microseconds{i % 130});
+      ::eventfd_write(fd, 1);
+    }};
+    BOOST_TEST(within(f, [] { return false; }));
+    peer.join();
+    BOOST_TEST(f.get() == i);
+  }
+  promise<int> never{loop};
+  bool seen = false;
+  std::thread waiter{[&, f = never.get_future()] {
+    seen = within(f, [] { return signals_seen > 0; });
+    f.cancel();
+  }};
+  handled.send(waiter.native_handle(), 1);
+  waiter.join();
+  BOOST_TEST(seen);
+  BOOST_TEST((never.get_future().result().error().code() == errc::cancelled));
+  loop->stop();
+  ::close(fd);
 }
 
 BOOST_AUTO_TEST_CASE(stop_returns_while_helpers_are_inside) {
