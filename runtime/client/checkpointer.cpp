@@ -31,6 +31,9 @@ struct checkpointer::offer {
   offer& operator=(const offer&) = delete;
 
   std::shared_ptr<attachment> take() {
+    // In a forked child there is nothing to close.
+    if (!made_in.is_here())
+      return nullptr;
     std::lock_guard guard{mutex};
     auto alive = attached.lock();
     if (!alive)
@@ -39,6 +42,7 @@ struct checkpointer::offer {
     return alive;
   }
 
+  const process_mark made_in;
   const std::shared_ptr<runtime::shard_state> state;
   std::mutex mutex;
   std::weak_ptr<attachment> attached;

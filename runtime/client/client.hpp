@@ -18,6 +18,10 @@ namespace millrace {
 ///
 /// Copies share the connection. The last copy closes it: operations in flight end with `cancelled`,
 /// and closing never waits for a peer.
+///
+/// In a forked child the client, and what was made by it, still belong to the parent: each call
+/// there gives `unavailable` at once, and destroying them closes nothing. The child opens a client
+/// of its own.
 /// Threads: any.
 class client {
 public:

@@ -1,6 +1,7 @@
 // The table of exposed regions of this process.
 // Movers and drivers look regions up here by number and key.
 #include <millrace/core/planted_defect.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/transport/memory/region.hpp>
 
 #include <condition_variable>
@@ -92,10 +93,7 @@ struct region_table {
   std::unordered_map<std::uint64_t, std::shared_ptr<region_entry>> entries;
 };
 
-region_table& all_regions() {
-  static region_table t;
-  return t;
-}
+region_table& all_regions() { return one_per_process<region_table>(); }
 
 } // namespace
 
