@@ -71,6 +71,10 @@ status checkpointer::fence() { return state().fence(); }
 
 future<void> checkpointer::fence_async() { return state().fence_async(); }
 
+status checkpointer::rebind(const std::vector<tensor_view>& tensors) {
+  return state().rebind(tensors);
+}
+
 future<actors::load_receipt> checkpointer::restore(std::optional<std::uint64_t> step) {
   return state().restore(step);
 }

@@ -51,7 +51,8 @@ public:
   /// Registers a shard of a training job. All of its memory stays readable while the checkpointer
   /// lives.
   ///
-  /// The tensors must outlive the checkpointer at their addresses. They may be dense or strided.
+  /// The tensors must outlive the checkpointer at their addresses, unless `rebind` says that they
+  /// have moved. They may be dense or strided.
   /// Errors:  `invalid_argument` (options, tensors, or another layout under the name); `no_space`;
   ///          `busy` while another job saves this shard; `not_found` when no provider keeps
   ///          checkpoints; `unavailable` naming a provider that may have newer steps and cannot be

@@ -104,6 +104,7 @@ void call_checkpoints(refusals& seen, parent& p) {
   seen.see(job.save(2).durable);
   seen.see(job.fence());
   seen.see(job.fence_async());
+  seen.see(job.rebind(p.tensors()));
   seen.see(job.restore());
   seen.see(job.restore_shard(0, p.tensors()));
   seen.see(job.describe());
@@ -136,7 +137,7 @@ BOOST_AUTO_TEST_CASE(each_call_in_a_child_is_refused_at_once) {
       call_repository(seen, p);
       call_checkpoints(seen, p);
       call_node(seen, p);
-      return seen.calls == 34 ? seen.first_wrong : 97;
+      return seen.calls == 35 ? seen.first_wrong : 97;
     });
     BOOST_TEST(code == 0);
     p.expect_that_it_works(2);

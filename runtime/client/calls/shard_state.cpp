@@ -158,6 +158,16 @@ bool shard_state::in_place(const save_record& record) const {
   return record.sent.registration != 0 && record.sent.registration == registration_;
 }
 
+// Called with `mutex_` held.
+status shard_state::still_reading() const {
+  for (auto& record : saves_)
+    if (!record->staged.get_future().ready())
+      return {
+        errc::busy, "step {} of {} is still being read from these tensors; call fence() first",
+        record->step, options_.model};
+  return {};
+}
+
 // A provider takes the steps of a shard in their order: a save waits until those before it are over
 // or in place. Called on the loop alone, so that no two threads change that order.
 void shard_state::send_ready() {
@@ -168,7 +178,7 @@ void shard_state::send_ready() {
       std::lock_guard guard{mutex_};
       auto first =
         std::ranges::find_if_not(saves_, [this](auto& record) { return in_place(*record); });
-      if (registering_ || first == saves_.end())
+      if (registering_ || rebinding_ > 0 || first == saves_.end())
         return;
       next = *first;
       if (!next->ready || next->sent.registration != 0)
@@ -446,21 +456,20 @@ void shard_state::drop() {
 future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> step) {
   if (auto refused = core_->refused<actors::load_receipt>())
     return *refused;
-  for (auto& record : under_way())
-    if (!record->staged.get_future().ready())
-      return ready_future<actors::load_receipt>(fail(
-        errc::busy, "step {} of {} is still being read from these tensors; call fence() first",
-        record->step, options_.model));
+  std::vector<tensor_view> targets;
   {
+    std::lock_guard guard{mutex_};
+    if (auto bad = still_reading(); !bad.ok())
+      return ready_future<actors::load_receipt>(fail(std::move(bad)));
+    targets = tensors_;
     // Saves after a restore do not belong to the run of the earlier saves. All of them say so,
     // since none is known to have begun before its answer comes.
-    std::lock_guard guard{mutex_};
     if (std::exchange(has_saved_, false)) {
       run_min_ = run_ + 1;
       went_back_ = true;
     }
   }
-  return restore_shard(options_.rank, tensors_, step);
+  return restore_shard(options_.rank, std::move(targets), step);
 }
 
 future<actors::load_receipt> shard_state::restore_shard(
