@@ -5,6 +5,7 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/core/gathering.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/core/status.hpp>
 
 #include <atomic>
@@ -50,6 +51,24 @@ struct future_state {
   bool cancelling = false;
   std::shared_ptr<progress> io;
   std::atomic<int> helping = 0;
+  const process_mark made_in;
+
+  // True if nothing is left to wait for. What completes this one does not run in a forked child.
+  bool settled() const noexcept {
+    return ready.load(std::memory_order_acquire) || !made_in.is_here();
+  }
+
+  // Call it when this is settled. In a forked child it takes no lock, since a thread of the parent
+  // may have held it.
+  const result<T>& outcome() const {
+    if (ready.load(std::memory_order_acquire))
+      return *value;
+    static const result<T> lost = fail(
+      errc::unavailable,
+      "this future belongs to the process that forked this one; ask again with a client that is "
+      "opened here");
+    return lost;
+  }
 
   // The first value wins. A late reply after a deadline or a cancellation is dropped here.
   bool set(result<T> outcome) {
@@ -76,7 +95,7 @@ struct future_state {
   }
 
   bool wait_until(time_point deadline) {
-    if (ready.load(std::memory_order_acquire))
+    if (settled())
       return true;
     if (io) {
       helping.fetch_add(1);
@@ -93,7 +112,8 @@ struct future_state {
 /// The outcome of an operation that may still be running.
 ///
 /// Every operation has a deadline, so a future always becomes ready. Dropping a future does not
-/// stop its operation. Copies share the outcome.
+/// stop its operation. Copies share the outcome. In a forked child a future of the parent that is
+/// not ready yet gives `unavailable` at once.
 /// Threads: any; several may wait on copies of one future.
 template <class T>
 class [[nodiscard]] future {
@@ -104,7 +124,7 @@ public:
   explicit future(std::shared_ptr<state_type> state) : state_(std::move(state)) {}
 
   bool valid() const noexcept { return state_ != nullptr; }
-  bool ready() const noexcept { return state_->ready.load(std::memory_order_acquire); }
+  bool ready() const noexcept { return state_->settled(); }
 
   /// Waits and returns the value. Throws `millrace::error` when the operation failed.
   T get() const {
@@ -131,19 +151,21 @@ public:
   /// that completes the operation. `f` must neither block nor throw.
   template <class F>
   void then(F f) const {
-    {
+    if (!state_->settled()) {
       std::lock_guard guard{state_->mutex};
       if (!state_->value) {
         state_->continuations.emplace_back(std::move(f));
         return;
       }
     }
-    f(*state_->value);
+    f(state_->outcome());
   }
 
   /// Cancels the operation: the outcome becomes `cancelled` unless it is there already. After this
   /// call returns, no thread touches the operation's tensors. A second caller waits for the first.
   void cancel() const {
+    if (!state_->made_in.is_here())
+      return;
     std::function<void()> undo;
     {
       std::unique_lock guard{state_->mutex};
@@ -161,11 +183,11 @@ public:
   auto operator co_await() const {
     struct awaiter {
       std::shared_ptr<state_type> state;
-      bool await_ready() const noexcept { return state->ready.load(std::memory_order_acquire); }
+      bool await_ready() const noexcept { return state->settled(); }
       void await_suspend(std::coroutine_handle<> handle) {
         future{state}.then([handle](const millrace::result<T>&) { handle.resume(); });
       }
-      millrace::result<T> await_resume() const { return *state->value; }
+      millrace::result<T> await_resume() const { return state->outcome(); }
     };
     return awaiter{state_};
   }
@@ -175,7 +197,7 @@ private:
     MILLRACE_ASSERT(state_);
     while (!state_->wait_until(steady_clock::now() + std::chrono::hours{1})) {
     }
-    return *state_->value;
+    return state_->outcome();
   }
 
   std::shared_ptr<state_type> state_;

@@ -1,11 +1,11 @@
 // One key pair per process, and the identity derived from it. Called by the handshake of channels.
 #include <millrace/core/assert.hpp>
 #include <millrace/core/identity.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/core/simulated_machine.hpp>
 
 #include <pthread.h>
 #include <sodium.h>
-#include <unistd.h>
 
 #include <string_view>
 
@@ -17,7 +17,6 @@ static_assert(std::tuple_size_v<identity_signature> == crypto_sign_BYTES);
 namespace {
 
 struct identity {
-  std::uint32_t process = 0;
   peer_id id;
   identity_key key{};
   std::array<std::uint8_t, crypto_sign_SECRETKEYBYTES> secret{};
@@ -25,7 +24,6 @@ struct identity {
   void renew() noexcept {
     crypto_sign_keypair(key.data(), secret.data());
     id = peer_id_of(key);
-    process = static_cast<std::uint32_t>(::getpid());
   }
 };
 
@@ -50,7 +48,7 @@ const unsigned char* chars(std::span<const std::byte> bytes) noexcept {
 } // namespace
 
 std::uint32_t this_process() noexcept {
-  return simulated() ? simulated()->this_pid() : own_identity().process;
+  return simulated() ? simulated()->this_pid() : process_mark{}.process();
 }
 
 const peer_id& this_peer() noexcept {

@@ -1,6 +1,8 @@
 // The one logger of the process, through spdlog. Called by every room.
+#include <millrace/core/assert.hpp>
 #include <millrace/core/log.hpp>
 
+#include <pthread.h>
 #include <spdlog/sinks/dist_sink.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -10,10 +12,13 @@ namespace millrace {
 
 namespace {
 
+struct lockable_sink final : spdlog::sinks::dist_sink_mt {
+  std::mutex& lock() noexcept { return mutex_; }
+};
+
 // The logger writes to one sink, whose target changes under its lock.
 struct backend {
-  std::shared_ptr<spdlog::sinks::dist_sink_mt> target =
-    std::make_shared<spdlog::sinks::dist_sink_mt>();
+  std::shared_ptr<lockable_sink> target = std::make_shared<lockable_sink>();
   spdlog::logger lines{"millrace", target};
   std::mutex redirecting;
   std::ostream* redirected = nullptr;
@@ -36,6 +41,12 @@ struct backend {
 
 backend& the_backend() {
   static backend instance;
+  // No line is being written during a fork, so that the child finds all locks of the log free.
+  static const bool kept_whole =
+    ::pthread_atfork(
+      [] { instance.target->lock().lock(); }, [] { instance.target->lock().unlock(); },
+      [] { instance.target->lock().unlock(); }) == 0;
+  MILLRACE_ASSERT(kept_whole);
   return instance;
 }
 

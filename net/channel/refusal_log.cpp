@@ -1,5 +1,6 @@
 // Counting refusals by source, in bounded memory.
 #include <millrace/core/log.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/net/channel/refusal_log.hpp>
 
 #include <fmt/core.h>
@@ -19,10 +20,7 @@ struct process_table {
   refusal_log known;
 };
 
-process_table& table() {
-  static process_table one;
-  return one;
-}
+process_table& table() { return one_per_process<process_table>(); }
 
 } // namespace
 

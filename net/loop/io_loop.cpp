@@ -1,5 +1,6 @@
 // The I/O loop: which thread holds the role, how it is handed over, and what the holder does.
 #include <millrace/core/assert.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/core/race_plant.hpp>
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/net/loop/poller.hpp>
@@ -446,7 +447,7 @@ result<std::shared_ptr<io_loop>> io_loop::start(io_loop_options options) {
     return fail(made.error());
   auto state = std::make_shared<loop_state>(std::move(*made), options);
   try {
-    return std::make_shared<loop_handle>(std::move(state));
+    return kept_from_forks(new loop_handle{std::move(state)});
   } catch (const std::system_error& e) {
     return fail(errc::no_space, "the thread that waits for sockets: {}", e.what());
   }

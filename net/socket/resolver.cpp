@@ -1,9 +1,8 @@
 // A few threads that call the system's resolver, and the requests that wait for them.
-#include <millrace/core/assert.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/net/socket/resolver.hpp>
 
 #include <netdb.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -192,21 +191,11 @@ std::shared_ptr<resolver> resolver::make(lookup ask, resolver_options options) {
 }
 
 std::shared_ptr<resolver> resolver::shared() {
-  // Never destroyed: its threads may outlive `main`. A forked child has none of the threads and
-  // makes its own.
-  static std::mutex mutex;
-  static std::shared_ptr<resolver>* one = nullptr;
-  static const bool registered = ::pthread_atfork(
-                                   [] { mutex.lock(); }, [] { mutex.unlock(); },
-                                   [] {
-                                     one = nullptr;
-                                     mutex.unlock();
-                                   }) == 0;
-  MILLRACE_ASSERT(registered);
-  std::lock_guard guard{mutex};
-  if (!one)
-    one = new std::shared_ptr<resolver>{make(look_up)};
-  return *one;
+  // Its threads may outlive `main`.
+  struct shared_one {
+    std::shared_ptr<resolver> of_system = make(look_up);
+  };
+  return one_per_process<shared_one>().of_system;
 }
 
 } // namespace millrace::net

@@ -31,6 +31,9 @@ struct checkpointer::offer {
   offer& operator=(const offer&) = delete;
 
   std::shared_ptr<attachment> take() {
+    // In a forked child there is nothing to close.
+    if (!made_in.is_here())
+      return nullptr;
     std::lock_guard guard{mutex};
     auto alive = attached.lock();
     if (!alive)
@@ -39,6 +42,7 @@ struct checkpointer::offer {
     return alive;
   }
 
+  const process_mark made_in;
   const std::shared_ptr<runtime::shard_state> state;
   std::mutex mutex;
   std::weak_ptr<attachment> attached;
@@ -66,6 +70,10 @@ pending_save checkpointer::save(std::uint64_t step, save_mode mode) {
 status checkpointer::fence() { return state().fence(); }
 
 future<void> checkpointer::fence_async() { return state().fence_async(); }
+
+status checkpointer::rebind(const std::vector<tensor_view>& tensors) {
+  return state().rebind(tensors);
+}
 
 future<actors::load_receipt> checkpointer::restore(std::optional<std::uint64_t> step) {
   return state().restore(step);

@@ -103,6 +103,16 @@ public:
   /// Errors:  as `fence`.
   future<void> fence_async();
 
+  /// Takes the addresses and strides of tensors that the program has moved. The layout must be that
+  /// of the registration: the same names, dtypes and shapes, in the same order. The provider is not
+  /// asked: the registration, its slots and its run stay. Saves and restores that begin afterwards
+  /// use the new memory; nothing reads the old memory any more.
+  /// Cost:    if nothing has moved, a comparison of the views.
+  /// Errors:  `invalid_argument` naming the first tensor whose description differs; `busy` while a
+  ///          save still reads the tensors, see `fence`, and, between the memory of hosts and GPUs,
+  ///          until it is durable. After an error the former tensors stay registered.
+  [[nodiscard]] status rebind(const std::vector<tensor_view>& tensors);
+
   /// Writes a version into the registered tensors in place. Without a step it takes the newest step
   /// that all shards have.
   /// Errors:  `busy` while a save still reads the tensors; `not_found` naming the available steps;

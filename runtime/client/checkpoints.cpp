@@ -26,6 +26,8 @@ future<Reply> ask_keeper(
   const std::shared_ptr<runtime::client_core>& core, const std::string& group,
   const std::string& model, std::optional<std::uint64_t> step, std::chrono::milliseconds timeout,
   Ask ask) {
+  if (auto refused = core->refused<Reply>())
+    return *refused;
   auto done = core->make_promise<Reply>();
   auto deadline = core->deadline_after(timeout);
   runtime::find_keeper(
@@ -92,6 +94,8 @@ checkpoints::checkpoints(std::shared_ptr<runtime::client_core> core, std::string
   : core_(std::move(core)), group_(std::move(group)) {}
 
 future<listed<checkpoint_summary>> checkpoints::list(const std::string& prefix) {
+  if (auto refused = core_->refused<listed<checkpoint_summary>>())
+    return *refused;
   using page = runtime::listing_page<checkpoint_summary>;
   auto ask = [core = core_, prefix, deadline = core_->deadline_after()](
                std::size_t provider, const std::string& after, completion<page> answer) {
@@ -135,6 +139,8 @@ future<shard_spec> checkpoints::describe_shard(
 future<actors::load_receipt> checkpoints::load(
   const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
   std::vector<tensor_view> targets, std::chrono::milliseconds timeout) {
+  if (auto refused = core_->refused<actors::load_receipt>())
+    return *refused;
   auto call = runtime::load_call::make(core_);
   auto out = call->outcome();
   runtime::find_keeper(
@@ -161,6 +167,8 @@ future<actors::verify_receipt> checkpoints::verify(
 }
 
 future<void> checkpoints::erase(const std::string& model, std::optional<std::uint64_t> step) {
+  if (auto refused = core_->refused<void>())
+    return *refused;
   actors::erase_checkpoint_request request{model, step.has_value(), step.value_or(0)};
   auto done = core_->make_promise<void>();
   auto deadline = core_->deadline_after();
@@ -194,6 +202,8 @@ future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> chec
   std::chrono::milliseconds timeout) {
   using named = std::pair<std::string, actors::repack_receipt>;
   using outcomes = std::vector<result<named>>;
+  if (auto refused = core_->refused<outcomes>())
+    return *refused;
   // The last tenth of the time is left for the answer.
   auto whole_ms = core_->timeout_ms(timeout);
   auto work_ms = std::max(whole_ms - whole_ms / 10, 1u);

@@ -62,6 +62,8 @@ class repository client::repository(const std::string& group) const {
 future<class checkpointer> client::checkpointer(
   const checkpoint_options& options, std::vector<tensor_view> tensors) const {
   using class_type = class checkpointer;
+  if (auto refused = core_->refused<class_type>())
+    return *refused;
   auto state = runtime::shard_state::make(core_, options, std::move(tensors));
   if (!state)
     return ready_future<class_type>(fail(state.error()));
@@ -84,10 +86,13 @@ std::vector<actors::provider_entry> client::providers() const { return core_->wh
 std::vector<actors::node_entry> client::nodes() const { return core_->where().nodes; }
 
 void client::invalidate(const void* data, std::uint64_t size_bytes) const {
-  core_->runs_on()->fabric()->invalidate(data, size_bytes);
+  if (core_->refusal().ok())
+    core_->runs_on()->fabric()->invalidate(data, size_bytes);
 }
 
 future<std::vector<result<actors::node_status>>> client::status() const {
+  if (auto refused = core_->refused<std::vector<result<actors::node_status>>>())
+    return *refused;
   std::vector<future<actors::node_status>> asked;
   for (auto& node : core_->where().nodes)
     asked.push_back(core_->ask_node(node.name, actors::node_status_request{}));

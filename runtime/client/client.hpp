@@ -18,6 +18,10 @@ namespace millrace {
 ///
 /// Copies share the connection. The last copy closes it: operations in flight end with `cancelled`,
 /// and closing never waits for a peer.
+///
+/// In a forked child the client, and what was made by it, still belong to the parent: each call
+/// there gives `unavailable` at once, and destroying them closes nothing. The child opens a client
+/// of its own.
 /// Threads: any.
 class client {
 public:
@@ -48,7 +52,8 @@ public:
   /// Registers a shard of a training job. All of its memory stays readable while the checkpointer
   /// lives.
   ///
-  /// The tensors must outlive the checkpointer at their addresses. They may be dense or strided.
+  /// The tensors must outlive the checkpointer at their addresses, unless `rebind` says that they
+  /// have moved. They may be dense or strided.
   /// Errors:  `invalid_argument` (options, tensors, or another layout under the name); `no_space`;
   ///          `busy` while another job saves this shard; `not_found` when no provider keeps
   ///          checkpoints; `unavailable` naming a provider that may have newer steps and cannot be

@@ -41,6 +41,8 @@ repository::repository(std::shared_ptr<client_core> core, std::string group)
 future<receipt> repository::store(
   const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
   store_options options) {
+  if (auto refused = core_->refused<receipt>())
+    return *refused;
   return runtime::begin_store(
            core_, group_, model, graph, std::move(tensors), options, runtime::store_from::tensors)
     .stored;
@@ -48,6 +50,8 @@ future<receipt> repository::store(
 
 future<receipt> repository::store(
   const std::string& model, std::vector<tensor_view> tensors, store_options options) {
+  if (auto refused = core_->refused<receipt>())
+    return *refused;
   auto chain = chain_of(*core_, model, tensors);
   if (!chain)
     return ready_future<receipt>(fail(chain.error()));
@@ -55,6 +59,8 @@ future<receipt> repository::store(
 }
 
 std::vector<future<receipt>> repository::store_many(std::vector<model_to_store> models) {
+  if (auto refused = core_->refused<receipt>())
+    return {models.size(), *refused};
   runtime::store_batch batch{core_};
   std::vector<future<receipt>> out;
   out.reserve(models.size());
@@ -80,12 +86,16 @@ std::vector<future<receipt>> repository::store_many(std::vector<model_to_store> 
 pending_store repository::store_snapshot(
   const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
   store_options options) {
+  if (auto why = core_->refusal(); !why.ok())
+    return runtime::failed_store(why);
   return runtime::begin_store(
     core_, group_, model, graph, std::move(tensors), options, runtime::store_from::snapshot);
 }
 
 pending_store repository::store_snapshot(
   const std::string& model, std::vector<tensor_view> tensors, store_options options) {
+  if (auto why = core_->refusal(); !why.ok())
+    return runtime::failed_store(why);
   auto chain = chain_of(*core_, model, tensors);
   if (!chain)
     return runtime::failed_store(chain.error());
@@ -94,12 +104,16 @@ pending_store repository::store_snapshot(
 
 future<load_receipt> repository::load(
   const std::string& model, std::vector<load_target> targets, load_options options) {
+  if (auto refused = core_->refused<load_receipt>())
+    return *refused;
   return runtime::begin_load(
     core_, group_, model, std::move(targets), options.version,
     core_->deadline_after(options.timeout));
 }
 
 std::vector<future<load_receipt>> repository::load_many(std::vector<model_to_load> models) {
+  if (auto refused = core_->refused<load_receipt>())
+    return {models.size(), *refused};
   runtime::load_batch batch{core_};
   std::vector<future<load_receipt>> out;
   out.reserve(models.size());
@@ -114,6 +128,8 @@ std::vector<future<load_receipt>> repository::load_many(std::vector<model_to_loa
 future<loaded_tensors> repository::load(
   const std::string& model, std::vector<std::string> names, std::span<std::byte> buffer,
   load_options options) {
+  if (auto refused = core_->refused<loaded_tensors>())
+    return *refused;
   return runtime::begin_load_of(
     core_, group_, model, buffer, options,
     [names = std::move(names),
@@ -135,6 +151,8 @@ future<loaded_tensors> repository::load(
 future<loaded_tensors> repository::load_layers(
   const std::string& model, std::vector<layer_id> layers, std::span<std::byte> buffer,
   load_options options) {
+  if (auto refused = core_->refused<loaded_tensors>())
+    return *refused;
   return runtime::begin_load_of(
     core_, group_, model, buffer, options,
     [layers = std::move(layers),
@@ -152,6 +170,8 @@ future<loaded_tensors> repository::load_layers(
 }
 
 future<model_info> repository::describe(const std::string& model, std::uint64_t version) {
+  if (auto refused = core_->refused<model_info>())
+    return *refused;
   auto done = core_->make_promise<model_info>();
   auto deadline = core_->deadline_after();
   runtime::ask_record(
@@ -165,10 +185,14 @@ future<model_info> repository::describe(const std::string& model, std::uint64_t 
 }
 
 future<listed<model_summary>> repository::list(const std::string& prefix) {
+  if (auto refused = core_->refused<listed<model_summary>>())
+    return *refused;
   return runtime::list_models(core_, group_, prefix, list_page);
 }
 
 future<void> repository::erase(const std::string& model) {
+  if (auto refused = core_->refused<void>())
+    return *refused;
   auto done = core_->make_promise<void>();
   runtime::erase_model(
     core_, group_, model, core_->deadline_after(), [done](const result<void>& r) { done.set(r); });
@@ -176,6 +200,8 @@ future<void> repository::erase(const std::string& model) {
 }
 
 future<void> repository::pin(const std::string& model, bool pinned) {
+  if (auto refused = core_->refused<void>())
+    return *refused;
   auto done = core_->make_promise<void>();
   auto deadline = core_->deadline_after();
   runtime::ask_keeper<actors::done_reply>(
@@ -192,6 +218,8 @@ future<void> repository::pin(const std::string& model, bool pinned) {
 }
 
 result<actors::provider_entry> repository::provider_of(const std::string& model) const {
+  if (auto why = core_->refusal(); !why.ok())
+    return fail(std::move(why));
   auto index = core_->place_new(model, group_);
   if (!index)
     return fail(index.error());

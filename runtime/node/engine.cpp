@@ -49,7 +49,7 @@ engine::engine(const config::settings& settings)
 }
 
 result<std::shared_ptr<engine>> engine::start(const config::settings& settings, engine_role role) {
-  std::shared_ptr<engine> e{new engine{settings}};
+  auto e = kept_from_forks(new engine{settings});
   auto trusted = config::uids_of("client.trust_users", settings.client.trust_users);
   if (!trusted)
     return fail(trusted.error());

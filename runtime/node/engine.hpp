@@ -5,6 +5,7 @@
 #include <millrace/actors/delivery.hpp>
 #include <millrace/actors/node/node_messages.hpp>
 #include <millrace/config/settings.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/net/channel/link.hpp>
 #include <millrace/net/loop/io_loop.hpp>
 #include <millrace/net/socket/resolver.hpp>
@@ -34,6 +35,8 @@ public:
   const std::shared_ptr<net::io_loop>& loop() const noexcept { return loop_; }
   const std::shared_ptr<transport::fabric>& fabric() const noexcept { return fabric_; }
   const config::settings& settings() const noexcept { return settings_; }
+  /// Returns the process that has the threads. In a forked child nothing may be asked of them.
+  const process_mark& made_in() const noexcept { return made_in_; }
 
   net::network& network() const noexcept { return *network_; }
   net::channel_options channel_options() const;
@@ -57,6 +60,7 @@ private:
 
   void keep_or_end(const caf::strong_actor_ptr& actor);
 
+  const process_mark made_in_;
   config::settings settings_;
   platform& platform_;
   caf::actor_system_config caf_config_;

@@ -41,6 +41,7 @@ void await_end_of(const std::vector<std::weak_ptr<void>>& storage) {
 struct node::state {
   explicit state(config::settings s) : settings(std::move(s)) {}
 
+  const process_mark made_in;
   config::settings settings;
   std::shared_ptr<engine> runs_on;
   std::unique_ptr<runtime::node_memory> memory;
@@ -256,7 +257,7 @@ void node::state::stop() {
   await_end_of(storage);
 }
 
-node::node(std::unique_ptr<state> s) : state_(std::move(s)) {}
+node::node(std::shared_ptr<state> s) : state_(std::move(s)) {}
 node::node(node&&) noexcept = default;
 node& node::operator=(node&& other) noexcept {
   stop();
@@ -266,13 +267,17 @@ node& node::operator=(node&& other) noexcept {
 node::~node() { stop(); }
 
 void node::stop() {
-  if (state_)
+  if (state_ && state_->made_in.is_here())
     state_->stop();
 }
 
 future<void> node::stop_async() {
+  if (state_ && !state_->made_in.is_here())
+    return ready_future<void>(fail(
+      errc::unavailable, "this node belongs to process {}; start one here",
+      state_->made_in.process()));
   promise<void> done;
-  runtime::run_aside([done, ends = std::shared_ptr<state>{std::move(state_)}] {
+  runtime::run_aside([done, ends = std::move(state_)] {
     if (ends)
       ends->stop();
     done.set({});
@@ -281,7 +286,7 @@ future<void> node::stop_async() {
 }
 
 result<node> node::start(const config::settings& settings) {
-  auto s = std::make_unique<state>(settings);
+  auto s = kept_from_forks(new state{settings});
   s->addresses =
     config::cluster_node{settings.node.name, settings.node.listen, {}, settings.node.host}
       .addresses();

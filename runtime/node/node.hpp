@@ -12,7 +12,8 @@
 namespace millrace {
 
 /// Serves the providers of a configuration. Several nodes may live in one process. Destroying a
-/// node stops it.
+/// node stops it. In a forked child the node still belongs to the parent: stopping or destroying it
+/// there does nothing, and each call on its clients gives `unavailable`.
 /// Threads: any.
 class node {
 public:
@@ -57,8 +58,8 @@ public:
 
 private:
   struct state;
-  explicit node(std::unique_ptr<state> s);
-  std::unique_ptr<state> state_;
+  explicit node(std::shared_ptr<state> s);
+  std::shared_ptr<state> state_;
 };
 
 } // namespace millrace

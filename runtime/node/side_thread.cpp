@@ -1,5 +1,6 @@
 // Counts the threads that run aside.
 #include <millrace/core/log.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/runtime/node/side_thread.hpp>
 
 #include <chrono>
@@ -15,7 +16,7 @@ namespace {
 
 class side_threads {
 public:
-  ~side_threads() {
+  void await_end() {
     std::unique_lock guard{mutex_};
     changed_.wait_for(guard, std::chrono::seconds{10}, [this] { return running_ == 0; });
   }
@@ -52,8 +53,10 @@ private:
 } // namespace
 
 void run_aside(std::function<void()> work) {
-  static side_threads all;
-  all.add(std::move(work));
+  static struct at_exit {
+    ~at_exit() { one_per_process<side_threads>().await_end(); }
+  } ends;
+  one_per_process<side_threads>().add(std::move(work));
 }
 
 } // namespace millrace::runtime

@@ -67,6 +67,25 @@ BOOST_AUTO_TEST_CASE(many_threads_withdraw_one_region) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_handle_leads_to_the_memory_that_replaces_the_old_one) {
+  std::vector<std::byte> bytes(100), others(100);
+  auto r = exposed(bytes);
+  auto before = found(r);
+  auto handle = r.handle();
+  tensor_view all{{"a", dtype::u8, {others.size()}}, others.data(), {}};
+  auto old = r.replace(gather_list::of({all}, access_mode::read).value());
+  BOOST_TEST((r.handle() == handle));
+  BOOST_TEST(found(r).lease()->memory().dense_at(0, 100) == others.data());
+  // What has begun goes on until the old memory is withdrawn.
+  BOOST_TEST(before.lease()->memory().dense_at(0, 100) == bytes.data());
+  old.withdraw();
+  BOOST_TEST(!before.lease().has_value());
+  BOOST_TEST(found(r).lease().has_value());
+  BOOST_TEST(exposed_regions() == 1u);
+  r.withdraw();
+  BOOST_TEST(exposed_regions() == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_withdrawn_region_lends_nothing_and_takes_no_hook) {
   std::vector<std::byte> bytes(100);
   auto r = exposed(bytes);

@@ -1,6 +1,7 @@
 // Makes memfd arenas, and keeps the table that finds arenas by address.
 // Called by the fabric and by drivers.
 #include <millrace/core/log.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/transport/memory/arena.hpp>
 #include <millrace/transport/memory/mapped_file.hpp>
 
@@ -44,10 +45,7 @@ struct arena_table {
   std::map<const std::byte*, std::weak_ptr<arena>> by_address;
 };
 
-arena_table& all_arenas() {
-  static arena_table t;
-  return t;
-}
+arena_table& all_arenas() { return one_per_process<arena_table>(); }
 
 std::uint64_t next_id() {
   static std::atomic<std::uint64_t> next = 1;

@@ -1,5 +1,6 @@
 // Finds device memory among the kinds of this process, and copies in batches.
 #include <millrace/core/log.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/memory/device_memory.hpp>
@@ -19,10 +20,7 @@ struct kind_table {
   std::vector<std::shared_ptr<device_kind>> kinds = builtin_device_kinds();
 };
 
-kind_table& all_kinds() {
-  static kind_table t;
-  return t;
-}
+kind_table& all_kinds() { return one_per_process<kind_table>(); }
 
 } // namespace
 

@@ -1,6 +1,7 @@
 // The table of exposed regions of this process.
 // Movers and drivers look regions up here by number and key.
 #include <millrace/core/planted_defect.hpp>
+#include <millrace/core/process_mark.hpp>
 #include <millrace/transport/memory/region.hpp>
 
 #include <condition_variable>
@@ -13,8 +14,8 @@ namespace millrace::transport {
 
 class region_entry {
 public:
-  region_entry(std::uint64_t number, gather_list list, access_mode how)
-    : number(number), key(random_id<region_key>()), how(how), list(std::move(list)) {}
+  region_entry(std::uint64_t number, const region_key& key, gather_list list, access_mode how)
+    : number(number), key(key), how(how), list(std::move(list)) {}
 
   const std::uint64_t number;
   const region_key key;
@@ -92,10 +93,7 @@ struct region_table {
   std::unordered_map<std::uint64_t, std::shared_ptr<region_entry>> entries;
 };
 
-region_table& all_regions() {
-  static region_table t;
-  return t;
-}
+region_table& all_regions() { return one_per_process<region_table>(); }
 
 } // namespace
 
@@ -103,7 +101,8 @@ region expose(gather_list list, access_mode how) {
   auto& t = all_regions();
   std::lock_guard guard{t.mutex};
   auto number = t.next++;
-  auto entry = std::make_shared<region_entry>(number, std::move(list), how);
+  auto entry =
+    std::make_shared<region_entry>(number, random_id<region_key>(), std::move(list), how);
   t.entries.emplace(number, entry);
   return region{std::move(entry)};
 }
@@ -129,12 +128,24 @@ bulk_handle region::handle() const {
   return h;
 }
 
+region region::replace(gather_list list) {
+  auto entry =
+    std::make_shared<region_entry>(entry_->number, entry_->key, std::move(list), entry_->how);
+  auto& t = all_regions();
+  std::lock_guard guard{t.mutex};
+  t.entries.insert_or_assign(entry->number, entry);
+  return region{std::exchange(entry_, std::move(entry))};
+}
+
 void region::withdraw() noexcept {
   if (!entry_ || is_planted(defect::lost_withdrawal))
     return;
   {
-    std::lock_guard guard{all_regions().mutex};
-    all_regions().entries.erase(entry_->number);
+    auto& t = all_regions();
+    std::lock_guard guard{t.mutex};
+    auto found = t.entries.find(entry_->number);
+    if (found != t.entries.end() && found->second == entry_)
+      t.entries.erase(found);
   }
   entry_->withdraw();
 }

@@ -30,6 +30,11 @@ public:
   /// whole region.
   bulk_handle handle() const;
 
+  /// Puts other memory of the same size behind the handle, which does not change. Both lie on the
+  /// host, or both in part on devices. Accesses that begin from now on find the new memory. Returns
+  /// the exposure of the old one; those that have begun go on there until it is withdrawn.
+  region replace(gather_list list);
+
   /// Refuses every later access. Returns when no mover touches the memory any more, which takes the
   /// time of one chunk at most. A second call does nothing more.
   /// Threads: any, several at once.

@@ -65,8 +65,9 @@ client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
   : engine_(std::move(e)), where_(std::move(where)),
     layers_(engine_->settings().client.layer_cache_entries),
     models_(engine_->settings().client.layer_cache_entries) {
-  caller_ = caf::actor_cast<caf::strong_actor_ptr>(engine_->system().spawn<actors::caller>());
   prepare_tables();
+  if (engine_->made_in().is_here())
+    caller_ = caf::actor_cast<caf::strong_actor_ptr>(engine_->system().spawn<actors::caller>());
 }
 
 void client_core::prepare_tables() {
@@ -193,14 +194,16 @@ result<std::size_t> client_core::place_new(const std::string& model, const std::
 std::shared_ptr<client_core> client_core::of_node(
   std::shared_ptr<engine> e, actors::directory where,
   std::shared_ptr<const actors::service_table> here) {
-  std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
+  auto mark = e->made_in();
+  auto core = kept_from_forks(new client_core{std::move(e), std::move(where)}, mark);
   core->here_ = std::move(here);
   return core;
 }
 
 std::shared_ptr<client_core> client_core::of_cluster(
   std::shared_ptr<engine> e, actors::directory where, const std::string& address) {
-  std::shared_ptr<client_core> core{new client_core{std::move(e), std::move(where)}};
+  auto mark = e->made_in();
+  auto core = kept_from_forks(new client_core{std::move(e), std::move(where)}, mark);
   core->first_address_ = address;
   return core;
 }
@@ -215,6 +218,13 @@ client_core::~client_core() {
   here_.reset();
   remotes_.clear();
   release(std::move(engine_));
+}
+
+status client_core::refusal() const {
+  auto& mark = engine_->made_in();
+  if (mark.is_here())
+    return {};
+  return {errc::unavailable, "this client belongs to process {}; open one here", mark.process()};
 }
 
 void client_core::fetch_directory(completion<void> done) {

@@ -52,6 +52,19 @@ public:
 
   const actors::directory& where() const noexcept { return where_; }
   const std::shared_ptr<engine>& runs_on() const noexcept { return engine_; }
+
+  /// Returns the error of every call in a forked child, and none in the process that has the
+  /// client's threads. A call asks before it takes a lock: nobody may be left to free it.
+  /// Errors:  `unavailable` naming that process.
+  status refusal() const;
+  /// Returns the future of a call that is refused so.
+  template <class T>
+  std::optional<future<T>> refused() const {
+    if (auto why = refusal(); !why.ok())
+      return ready_future<T>(fail(std::move(why)));
+    return std::nullopt;
+  }
+
   layer_cache& layers() noexcept { return layers_; }
   known_models& models() noexcept { return models_; }
   told_layers& told(std::size_t provider);

@@ -2,6 +2,8 @@
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -19,6 +21,15 @@ constexpr std::chrono::seconds former_job_grace{2};
 // The first and the longest pause between two attempts.
 constexpr std::uint32_t try_again_ms_min = 50;
 constexpr std::uint32_t try_again_ms_max = 1000;
+
+bool lie_together(const std::vector<tensor_view>& a, const std::vector<tensor_view>& b) {
+  return std::ranges::equal(
+    a, b, [](auto& x, auto& y) { return x.data == y.data && x.strides_bytes == y.strides_bytes; });
+}
+
+std::string described(const tensor_desc* tensor) {
+  return tensor ? fmt::format("{} {}", tensor->name, describe(*tensor)) : "none";
+}
 
 } // namespace
 
@@ -153,6 +164,66 @@ void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
     ask_to_enroll();
   for (auto& w : answered)
     w.done(outcome);
+}
+
+status shard_state::check_layout(const std::vector<tensor_view>& tensors) const {
+  auto& registered = shard_.tensors.tensors;
+  for (std::size_t i = 0; i < std::max(registered.size(), tensors.size()); ++i) {
+    auto* was = i < registered.size() ? &registered[i] : nullptr;
+    auto* is = i < tensors.size() ? &tensors[i].desc : nullptr;
+    if (!was || !is || *was != *is)
+      return {
+        errc::invalid_argument,
+        "tensor {} of {} was {} when it was registered and is {}; register another layout under "
+        "another name",
+        i,
+        options_.model,
+        described(was),
+        described(is)};
+  }
+  return {};
+}
+
+// The handle that the provider has leads to the new memory, so it need not be told. It says whether
+// the memory lies on a device: if that changes, the shard is registered anew by the next save.
+status shard_state::rebind(const std::vector<tensor_view>& tensors) {
+  if (auto why = core_->refusal(); !why.ok())
+    return why;
+  if (auto bad = check_layout(tensors); !bad.ok())
+    return bad;
+  transport::region left;
+  bool anew = false;
+  {
+    std::lock_guard guard{mutex_};
+    if (closed_)
+      return closed_error();
+    if (lie_together(tensors_, tensors))
+      return {};
+    if (auto bad = still_reading(); !bad.ok())
+      return bad;
+    auto list = transport::gather_list::of(tensors, access_mode::read);
+    if (!list)
+      return list.error().within("checkpoints of " + options_.model);
+    anew = region_ && region_.handle().on_device == list->on_host();
+    if (anew && !saves_.empty())
+      return {
+        errc::busy,
+        "step {} of {} is not durable yet, and the tensors move between host and GPU; wait for it",
+        saves_.front()->step, options_.model};
+    tensors_ = tensors;
+    if (region_ && !anew)
+      left = region_.replace(std::move(*list));
+    ++rebinding_;
+  }
+  left.withdraw();
+  if (anew)
+    abandon();
+  {
+    std::lock_guard guard{mutex_};
+    --rebinding_;
+  }
+  send_soon();
+  return {};
 }
 
 void shard_state::forget_registration(std::uint64_t registration) {

@@ -35,7 +35,7 @@ shard_state::shard_state(std::shared_ptr<client_core> core, const checkpoint_opt
 result<std::shared_ptr<shard_state>> shard_state::make(
   std::shared_ptr<client_core> core, const checkpoint_options& options,
   std::vector<tensor_view> tensors) {
-  std::shared_ptr<shard_state> s{new shard_state{std::move(core), options}};
+  auto s = kept_from_forks(new shard_state{std::move(core), options});
   auto& shard = s->shard_;
   shard.model = options.model;
   shard.rank = options.rank;
@@ -73,6 +73,8 @@ pending_save shard_state::save(std::uint64_t step, save_mode mode) {
   auto record = std::make_shared<save_record>();
   record->step = step;
   record->mode = mode;
+  if (auto why = core_->refusal(); !why.ok())
+    return failed_save(*record, why);
   {
     std::lock_guard guard{mutex_};
     if (closed_)
@@ -156,6 +158,16 @@ bool shard_state::in_place(const save_record& record) const {
   return record.sent.registration != 0 && record.sent.registration == registration_;
 }
 
+// Called with `mutex_` held.
+status shard_state::still_reading() const {
+  for (auto& record : saves_)
+    if (!record->staged.get_future().ready())
+      return {
+        errc::busy, "step {} of {} is still being read from these tensors; call fence() first",
+        record->step, options_.model};
+  return {};
+}
+
 // A provider takes the steps of a shard in their order: a save waits until those before it are over
 // or in place. Called on the loop alone, so that no two threads change that order.
 void shard_state::send_ready() {
@@ -166,7 +178,7 @@ void shard_state::send_ready() {
       std::lock_guard guard{mutex_};
       auto first =
         std::ranges::find_if_not(saves_, [this](auto& record) { return in_place(*record); });
-      if (registering_ || first == saves_.end())
+      if (registering_ || rebinding_ > 0 || first == saves_.end())
         return;
       next = *first;
       if (!next->ready || next->sent.registration != 0)
@@ -338,6 +350,8 @@ status shard_state::take_failure() {
 }
 
 status shard_state::fence() {
+  if (auto why = core_->refusal(); !why.ok())
+    return why;
   for (auto& record : under_way())
     if (!record->staged.get_future().wait_for(patience()))
       return {
@@ -347,6 +361,8 @@ status shard_state::fence() {
 
 // The staged future of a save ends by the save's deadline.
 future<void> shard_state::fence_async() {
+  if (auto refused = core_->refused<void>())
+    return *refused;
   std::vector<future<save_receipt>> reading;
   for (auto& record : under_way())
     if (auto staged = record->staged.get_future(); !staged.ready())
@@ -360,6 +376,8 @@ future<void> shard_state::fence_async() {
 }
 
 future<void> shard_state::close_async(bool finished) {
+  if (auto refused = core_->refused<void>())
+    return *refused;
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(closed_, true))
@@ -388,6 +406,8 @@ void shard_state::stop_registering() {
 }
 
 status shard_state::close(bool finished) {
+  if (auto why = core_->refusal(); !why.ok())
+    return why;
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(closed_, true))
@@ -413,6 +433,8 @@ status shard_state::close(bool finished) {
 }
 
 void shard_state::drop() {
+  if (!core_->refusal().ok())
+    return;
   {
     std::lock_guard guard{mutex_};
     if (closed_)
@@ -432,25 +454,28 @@ void shard_state::drop() {
 }
 
 future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> step) {
-  for (auto& record : under_way())
-    if (!record->staged.get_future().ready())
-      return ready_future<actors::load_receipt>(fail(
-        errc::busy, "step {} of {} is still being read from these tensors; call fence() first",
-        record->step, options_.model));
+  if (auto refused = core_->refused<actors::load_receipt>())
+    return *refused;
+  std::vector<tensor_view> targets;
   {
+    std::lock_guard guard{mutex_};
+    if (auto bad = still_reading(); !bad.ok())
+      return ready_future<actors::load_receipt>(fail(std::move(bad)));
+    targets = tensors_;
     // Saves after a restore do not belong to the run of the earlier saves. All of them say so,
     // since none is known to have begun before its answer comes.
-    std::lock_guard guard{mutex_};
     if (std::exchange(has_saved_, false)) {
       run_min_ = run_ + 1;
       went_back_ = true;
     }
   }
-  return restore_shard(options_.rank, tensors_, step);
+  return restore_shard(options_.rank, std::move(targets), step);
 }
 
 future<actors::load_receipt> shard_state::restore_shard(
   std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step) {
+  if (auto refused = core_->refused<actors::load_receipt>())
+    return *refused;
   auto call = load_call::make(core_);
   restore_into(
     call, core_, provider_, options_.model, rank, step, std::move(targets),
@@ -459,6 +484,8 @@ future<actors::load_receipt> shard_state::restore_shard(
 }
 
 future<checkpoint_summary> shard_state::describe() const {
+  if (auto refused = core_->refused<checkpoint_summary>())
+    return *refused;
   return describe_checkpoints(
     core_, provider_, options_.model, core_->deadline_after(options_.timeout));
 }

@@ -6,6 +6,7 @@
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/transport/memory/region.hpp>
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@ public:
   pending_save save(std::uint64_t step, save_mode mode);
   status fence();
   future<void> fence_async();
+  status rebind(const std::vector<tensor_view>& tensors);
   future<actors::load_receipt> restore(std::optional<std::uint64_t> step);
   future<actors::load_receipt> restore_shard(
     std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step);
@@ -101,6 +103,8 @@ private:
   void send_soon();
   void send_ready();
   bool in_place(const save_record& record) const;
+  status still_reading() const;
+  status check_layout(const std::vector<tensor_view>& tensors) const;
   void on_registered(const save_record_ptr& wanted_by, const status& why);
   void ask_to_save(const save_record_ptr& record, const sending& now);
   result<save_receipt> check_saved(const save_record& record, result<save_receipt> r);
@@ -124,12 +128,12 @@ private:
 
   std::shared_ptr<client_core> core_;
   checkpoint_options options_;
-  std::vector<tensor_view> tensors_;
   std::size_t provider_ = 0; // found by `attach`
   shard_spec shard_;
   actors::enroll_receipt receipt_; // the receipt of the first registration
 
   mutable std::mutex mutex_;
+  std::vector<tensor_view> tensors_; // with the layout of `shard_`
   transport::region region_;
   std::uint64_t exposure_ = 0;        // counts how often the tensors were exposed
   std::uint64_t registration_ = 0;    // 0: none
@@ -137,6 +141,7 @@ private:
   std::vector<waiting> enrolling_;    // for its outcome
   std::deque<save_record_ptr> saves_; // saves not yet over, in the order in which they began
   bool registering_ = false;          // for the first of them that was not sent
+  std::uint32_t rebinding_ = 0;       // threads that withdraw memory which the tensors have left
   std::optional<status> failed_;      // not yet reported
   std::optional<status> not_begun_;   // why the last save did not begin
   bool has_saved_ = false;            // or has tried to, since the last restore
