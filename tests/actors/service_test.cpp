@@ -235,7 +235,7 @@ BOOST_AUTO_TEST_CASE(who_asks_comes_from_the_connection) {
 
 BOOST_AUTO_TEST_CASE(what_a_connection_left_behind_goes_with_it) {
   BOOST_TEST(ask_frame(count_request{"epochs", 2})->total == 2u);
-  session->on_close(*channel, {errc::peer_lost, "it is gone"});
+  session_of(*channel).on_close(*channel, {errc::peer_lost, "it is gone"});
   sched.run();
   session = make_session(system, fabric, services, connections);
   BOOST_TEST(ask_frame(count_request{"epochs", 1})->total == 1u);
@@ -288,9 +288,7 @@ BOOST_AUTO_TEST_CASE(a_reply_that_cannot_be_sent_is_told_in_few_words) {
 
 BOOST_AUTO_TEST_CASE(a_peer_has_its_share_of_the_requests_under_way) {
   auto ask_without_waiting = [&] {
-    auto body = encode_request<counter_service>("here", count_request{"epochs", 1});
-    session->on_frame(*channel, {net::frame_kind::request, ++correlation, body, {}});
-    return correlation;
+    return bring(*channel, encode_request<counter_service>("here", count_request{"epochs", 1}));
   };
   std::vector<std::uint64_t> asked(20);
   std::ranges::generate(asked, ask_without_waiting);
@@ -314,10 +312,8 @@ BOOST_AUTO_TEST_CASE(a_peer_has_its_share_of_the_requests_under_way) {
 BOOST_AUTO_TEST_CASE(a_peer_has_its_share_of_the_bytes_under_way) {
   auto large = encode_request<counter_service>("here", count_request{std::string(200'000, 'x'), 1});
   std::vector<std::uint64_t> asked;
-  for (int i = 0; i < 5; ++i) {
-    session->on_frame(*channel, {net::frame_kind::request, ++correlation, large, {}});
-    asked.push_back(correlation);
-  }
+  for (int i = 0; i < 5; ++i)
+    asked.push_back(bring(*channel, large));
   auto load = connections->requests();
   BOOST_TEST(load.count == 3u);
   BOOST_TEST((load.size_bytes > 400'000u && load.size_bytes < 700'000u));
@@ -339,18 +335,15 @@ BOOST_AUTO_TEST_CASE(places_for_requests_are_kept_for_root_and_the_owner) {
   auto own = channel;
   own->set_user(0);
   auto body = encode_request<counter_service>("here", count_request{"epochs", 1});
-  auto ask_through = [&](const std::shared_ptr<answering_channel>& from) {
-    session->on_frame(*from, {net::frame_kind::request, ++correlation, body, {}});
-  };
   // As many hosts as there are places, with a request each.
   std::vector<std::shared_ptr<answering_channel>> strangers;
   for (int i = 0; i < 16; ++i) {
     strangers.push_back(std::make_shared<answering_channel>(random_id<peer_id>(), "stranger"));
     strangers.back()->set_address("192.0.2." + std::to_string(i + 1) + ":7710");
-    ask_through(strangers.back());
+    bring(*strangers.back(), body);
   }
   BOOST_TEST(connections->requests().count == 15u);
-  ask_through(own);
+  bring(*own, body);
   BOOST_TEST(connections->requests().count == 16u);
   sched.run();
   BOOST_TEST(decode_reply<count_reply>(own->replies.at(correlation)).has_value());
@@ -423,10 +416,9 @@ BOOST_AUTO_TEST_CASE(an_actor_of_another_process_is_asked_by_frames) {
 }
 
 BOOST_AUTO_TEST_CASE(a_reply_that_comes_after_the_connection_has_ended_is_dropped) {
-  auto asked = encode_request<counter_service>("here", count_request{"epochs", 2});
-  session->on_frame(*channel, {net::frame_kind::request, ++correlation, asked, {}});
+  bring(*channel, encode_request<counter_service>("here", count_request{"epochs", 2}));
   BOOST_TEST(connections->requests().count == 1u);
-  session->on_close(*channel, {errc::peer_lost, "the trainer is gone"});
+  session_of(*channel).on_close(*channel, {errc::peer_lost, "the trainer is gone"});
   BOOST_TEST(connections->requests().count == 0u);
   sched.run();
   BOOST_TEST(channel->replies.empty());

@@ -38,7 +38,7 @@ public:
   status closed;
 };
 
-/// A node with one session. A test adds the actors with `serve`.
+/// A node with a session for each channel. A test adds the actors with `serve`.
 struct wire_fixture : actor_fixture {
   std::shared_ptr<fake_fabric> fabric = std::make_shared<fake_fabric>();
   std::shared_ptr<actors::service_table> services = std::make_shared<actors::service_table>();
@@ -46,15 +46,14 @@ struct wire_fixture : actor_fixture {
     std::make_shared<actors::connection_table>(16, 1 << 20);
   std::shared_ptr<answering_channel> channel =
     std::make_shared<answering_channel>(random_id<peer_id>(), "trainer");
-  std::shared_ptr<net::channel_handler> session =
-    actors::make_session(system, fabric, services, connections);
+  std::map<answering_channel*, std::shared_ptr<net::channel_handler>> sessions;
   std::vector<caf::actor> served;
   std::uint64_t correlation = 0;
 
   wire_fixture() { sched.run(); }
 
   ~wire_fixture() {
-    session.reset();
+    sessions.clear();
     for (auto& actor : served)
       caf::anon_send_exit(actor, caf::exit_reason::kill);
     sched.run();
@@ -68,9 +67,22 @@ struct wire_fixture : actor_fixture {
     return actor;
   }
 
+  net::channel_handler& session_of(answering_channel& c) {
+    auto& session = sessions[&c];
+    if (!session)
+      session = actors::make_session(system, fabric, services, connections);
+    return *session;
+  }
+
+  /// Brings a request frame and does not wait. Returns its number.
+  std::uint64_t bring(answering_channel& from, const byte_buffer& body) {
+    session_of(from).on_frame(from, {net::frame_kind::request, ++correlation, body, {}});
+    return correlation;
+  }
+
   /// Returns the body of the reply to a request frame.
   result<std::span<const std::byte>> answer_to(const byte_buffer& body) {
-    session->on_frame(*channel, {net::frame_kind::request, ++correlation, body, {}});
+    bring(*channel, body);
     sched.run();
     auto reply = channel->replies.find(correlation);
     if (reply == channel->replies.end())
