@@ -54,6 +54,10 @@ key_table<node_settings> keys_of() {
       "stall_warning", 0, hour_ms,
       "a warning is logged when the node's I/O loop stands in one callback for this long; `0ms` "
       "for no warning"))),
+    key<&s::mover_nice>(expert(count(
+      "mover_nice", 0, 19,
+      "by how much the priority of the threads that copy is below that of the node's other threads "
+      "(a nice value)"))),
   });
   return {rows};
 }
@@ -193,6 +197,10 @@ key_table<client_settings> keys_of() {
       "layer_cache", 0, 16'777'216,
       "layer descriptions that a client keeps; and as many tensors and layers of models, so that a "
       "load by name need not ask for them"))),
+    key<&s::mover_nice>(expert(count(
+      "mover_nice", 0, 19,
+      "by how much the priority of the threads that copy is below that of the program (a nice "
+      "value). While training uses every core, they copy where its threads wait for one another"))),
     key<&s::trust_users>(expert(plain(
       "trust_users", key_type::users,
       "users (names or numbers) whose services a client talks to at Unix sockets, besides root and "

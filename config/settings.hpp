@@ -29,6 +29,7 @@ struct node_settings {
   required_providers require = required_providers::none;
   std::uint32_t restarts_max = 5;         // a provider's actors, within ten minutes
   std::uint64_t stall_warning_ms = 5'000; // 0: no warning
+  std::uint32_t mover_nice = 0;
 
   friend bool operator==(const node_settings&, const node_settings&) = default;
 };
@@ -107,6 +108,7 @@ struct client_settings {
   std::uint64_t reconnect_backoff_min_ms = 50;
   std::uint64_t reconnect_backoff_max_ms = 2'000;
   std::uint32_t layer_cache_entries = 65'536;
+  std::uint32_t mover_nice = 10;
   /// Users whose services may answer, besides root and the client's own user, by name or uid.
   std::vector<std::string> trust_users;
 

@@ -244,8 +244,9 @@ void wire_reader::get(std::vector<T>& xs) {
     return;
   xs.clear();
   if constexpr (detail::is_byte_like<T>) {
-    xs.resize(count);
-    raw(xs.data(), count);
+    auto* first = reinterpret_cast<const T*>(at_);
+    xs.assign(first, first + count);
+    at_ += count;
   } else {
     xs.reserve(count);
     for (std::uint64_t i = 0; i < count && ok(); ++i) {

@@ -25,15 +25,15 @@ void ask_remote(
   if constexpr (requires { request.timeout_ms; })
     if (request.timeout_ms > 0)
       timeout_ms = request.timeout_ms;
-  byte_buffer frame;
+  frame_buffer frame;
   try {
     MILLRACE_PLANTED_FAULT(typeid(Request));
-    frame = encode_request<Service>(target, request, timeout_ms);
+    append_request<Service>(frame.bytes(), target, request, timeout_ms);
   } catch (...) {
     return done(result<reply>{fail(
       failure_of("asking " + node.address(), name_of(typeid(Request)), std::current_exception()))});
   }
-  node.ask(std::move(frame), timeout_ms, [done = std::move(done)](raw_reply raw) mutable {
+  node.ask(frame.bytes(), timeout_ms, [done = std::move(done)](raw_reply raw) mutable {
     done(raw ? decode_reply<reply>(*raw) : result<reply>{fail(raw.error())});
   });
 }

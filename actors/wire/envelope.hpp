@@ -25,21 +25,54 @@ struct reply_head {
 };
 MILLRACE_INSPECT(reply_head, x.code, x.detail)
 
+/// A buffer for the bytes of one frame. Threads keep small ones, so that most frames need no new
+/// memory.
+class frame_buffer {
+public:
+  frame_buffer() : bytes_(std::move(kept)) { bytes_.clear(); }
+  ~frame_buffer() {
+    if (bytes_.capacity() <= kept_bytes_max)
+      kept = std::move(bytes_);
+  }
+  frame_buffer(const frame_buffer&) = delete;
+  frame_buffer& operator=(const frame_buffer&) = delete;
+
+  byte_buffer& bytes() noexcept { return bytes_; }
+
+private:
+  static constexpr std::size_t kept_bytes_max = 64u << 10;
+  static inline thread_local byte_buffer kept;
+
+  byte_buffer bytes_;
+};
+
 template <class Service, class Request>
-byte_buffer encode_request(
-  const std::string& target, const Request& request, std::uint32_t timeout_ms = 0) {
-  byte_buffer out;
+void append_request(
+  byte_buffer& out, const std::string& target, const Request& request,
+  std::uint32_t timeout_ms = 0) {
   request_head head{target, Service::template number_of<Request>()};
   head.sent_ms = peer_clock::ms_of(steady_clock::now());
   head.timeout_ms = timeout_ms;
   wire_writer{out}(head, request);
+}
+
+template <class Service, class Request>
+byte_buffer encode_request(
+  const std::string& target, const Request& request, std::uint32_t timeout_ms = 0) {
+  byte_buffer out;
+  append_request<Service>(out, target, request, timeout_ms);
   return out;
+}
+
+template <class Reply>
+void append_reply(byte_buffer& out, const Reply& reply) {
+  wire_writer{out}(reply_head{}, reply);
 }
 
 template <class Reply>
 byte_buffer encode_reply(const Reply& reply) {
   byte_buffer out;
-  wire_writer{out}(reply_head{}, reply);
+  append_reply(out, reply);
   return out;
 }
 

@@ -38,7 +38,8 @@ public:
   const std::string& address() const noexcept override { return address_; }
 
   void ask(
-    byte_buffer body, std::uint32_t timeout_ms, std::function<void(raw_reply)> done) override {
+    std::span<const std::byte> body, std::uint32_t timeout_ms,
+    std::function<void(raw_reply)> done) override {
     auto number = next_++;
     {
       std::unique_lock guard{mutex_};
@@ -51,8 +52,10 @@ public:
         waiting{std::move(done), steady_clock::now() + std::chrono::milliseconds{timeout_ms}});
     }
     arm_tick();
-    link_->acquire([weak = weak_from_this(), number,
-                    body = std::move(body)](result<std::shared_ptr<channel>> c) {
+    if (auto open = link_->open_channel())
+      return send(number, body, std::move(open));
+    link_->acquire([weak = weak_from_this(), number, body = byte_buffer{body.begin(), body.end()}](
+                     result<std::shared_ptr<channel>> c) {
       if (auto self = std::static_pointer_cast<remote_node_impl>(weak.lock()))
         self->send(number, body, std::move(c));
     });
@@ -107,7 +110,8 @@ public:
   const std::shared_ptr<transport::fabric>& fabric() const { return fabric_; }
 
 private:
-  void send(std::uint64_t number, const byte_buffer& body, result<std::shared_ptr<channel>> c) {
+  void send(
+    std::uint64_t number, std::span<const std::byte> body, result<std::shared_ptr<channel>> c) {
     status bad;
     if (!c) {
       bad = c.error();

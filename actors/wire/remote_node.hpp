@@ -32,9 +32,11 @@ public:
 
   virtual const std::string& address() const noexcept = 0;
 
-  /// Sends a request frame. `done` runs once, on any thread.
+  /// Sends a request frame; its body is not needed any more when this returns. `done` runs once, on
+  /// any thread.
   virtual void ask(
-    byte_buffer body, std::uint32_t timeout_ms, std::function<void(raw_reply)> done) = 0;
+    std::span<const std::byte> body, std::uint32_t timeout_ms,
+    std::function<void(raw_reply)> done) = 0;
 
   /// Fails the requests under way and makes no more connections.
   virtual void close(const status& why) = 0;

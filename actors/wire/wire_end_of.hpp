@@ -56,12 +56,13 @@ private:
 
   template <class Reply>
   static void answer(const reply_path& back, caf::type_erased_tuple& content) {
-    if (content.match_elements<Reply>())
-      back.answer(encode_reply(content.get_as<Reply>(0)));
-    else if (content.match_elements<caf::error>())
-      back.refuse(to_status(content.get_as<caf::error>(0)));
-    else
-      back.refuse({errc::internal, "the provider answered with something else"});
+    if (content.match_elements<caf::error>())
+      return back.refuse(to_status(content.get_as<caf::error>(0)));
+    if (!content.match_elements<Reply>())
+      return back.refuse({errc::internal, "the provider answered with something else"});
+    frame_buffer frame;
+    append_reply(frame.bytes(), content.get_as<Reply>(0));
+    back.answer(frame.bytes());
   }
 
   // 0 stays 0, which names no time.

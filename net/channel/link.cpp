@@ -39,6 +39,7 @@ public:
   }
 
   void acquire(channel_done done);
+  std::shared_ptr<channel> open_channel() const;
   void close(status why, std::uint32_t drain_ms);
   void lost(const status& why);
 
@@ -89,13 +90,15 @@ private:
   std::weak_ptr<link_core> owner_;
 };
 
+std::shared_ptr<channel> link_core::open_channel() const {
+  std::lock_guard guard{mutex_};
+  return channel_ && channel_->is_open() ? channel_ : nullptr;
+}
+
 void link_core::acquire(channel_done done) {
-  std::unique_lock lock{mutex_};
-  if (channel_ && channel_->is_open()) {
-    auto open = channel_;
-    lock.unlock();
+  if (auto open = open_channel())
     return done(std::move(open));
-  }
+  std::unique_lock lock{mutex_};
   auto may_try = state_.now == phase::idle ||
     (state_.now == phase::waiting && steady_clock::now() >= next_attempt_);
   // In phase `open` with a closed channel: its end has been posted, and brings the reason.
@@ -249,6 +252,7 @@ public:
   ~link_handle() override { core_->close(status{}, 0); }
 
   void acquire(channel_done done) override { core_->acquire(std::move(done)); }
+  std::shared_ptr<channel> open_channel() const override { return core_->open_channel(); }
   link_state state() const override { return core_->state(); }
   const std::string& address() const noexcept override { return core_->address(); }
   void close(status why, std::uint32_t drain_ms) override {

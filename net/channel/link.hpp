@@ -50,6 +50,8 @@ public:
   /// otherwise `unavailable`; both name the address and the last cause. After an attempt, those of
   /// `connect`.
   virtual void acquire(completion<std::shared_ptr<channel>> done) = 0;
+  /// Returns the channel, or null if it is not open; then `acquire` says why, or connects.
+  virtual std::shared_ptr<channel> open_channel() const = 0;
 
   virtual link_state state() const = 0;
   virtual const std::string& address() const noexcept = 0;

@@ -110,8 +110,10 @@ public:
   explicit node_in_memory(wire_fixture& world) : world_(world) {}
 
   const std::string& address() const noexcept override { return address_; }
-  void ask(byte_buffer body, std::uint32_t, std::function<void(actors::raw_reply)> done) override {
-    done(lost.ok() ? world_.answer_to(body) : fail(lost));
+  void ask(
+    std::span<const std::byte> body, std::uint32_t,
+    std::function<void(actors::raw_reply)> done) override {
+    done(lost.ok() ? world_.answer_to({body.begin(), body.end()}) : fail(lost));
   }
   void close(const status&) override {}
 

@@ -35,8 +35,9 @@ struct copied {
 };
 
 struct copy_limits {
-  std::uint64_t chunk_bytes = 1u << 20;       // bytes that a mover copies in one turn
-  std::uint64_t inline_bytes_max = 32u << 10; // smaller jobs run on the calling thread
+  std::uint64_t chunk_bytes = 1u << 20; // bytes that a mover copies in one turn
+  /// Smaller jobs run on the calling thread: to wake a mover takes longer than to copy them.
+  std::uint64_t inline_bytes_max = 256u << 10;
 };
 
 /// Checks that every op lies inside a region of `region_bytes`.

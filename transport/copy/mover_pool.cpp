@@ -4,10 +4,13 @@
 #include <millrace/transport/copy/mover_pool.hpp>
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <system_error>
@@ -98,8 +101,12 @@ struct mover_pool::state {
     return new_one ? fresh : begun;
   }
 
-  void serve() {
+  void serve(std::uint32_t nice) {
     pthread_setname_np(pthread_self(), "mr.mover");
+    // On Linux this is the calling thread's own. The bound of nice values cuts the sum.
+    auto now = ::getpriority(PRIO_PROCESS, 0);
+    if (nice > 0 && ::setpriority(PRIO_PROCESS, 0, now + static_cast<int>(nice)) != 0)
+      log().warn("a mover keeps its priority why=\"{}\"", std::strerror(errno));
     while (wait_and_run()) {
     }
   }
@@ -120,14 +127,14 @@ std::uint32_t default_movers() noexcept {
   return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
 }
 
-mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads)
-  : state_(std::make_shared<state>()), device_threads_(device_threads) {
+mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads, std::uint32_t nice)
+  : state_(std::make_shared<state>()), device_threads_(device_threads), nice_(nice) {
   wanted_ = threads == 0 ? default_movers() : threads;
   if (simulated())
     return; // its chunks are events
   try {
     for (std::uint32_t i = 0; i < wanted_; ++i)
-      state_->threads.emplace_back([s = state_] { s->serve(); });
+      state_->threads.emplace_back([s = state_, nice] { s->serve(nice); });
   } catch (const std::system_error&) {
     // The threads that exist do the work; `check` reports the missing ones.
   }
@@ -161,7 +168,7 @@ mover_pool::~mover_pool() {
 
 mover_pool& mover_pool::devices() {
   std::call_once(devices_made_, [this] {
-    devices_ = std::make_unique<mover_pool>(std::max(device_threads_, 1u));
+    devices_ = std::make_unique<mover_pool>(std::max(device_threads_, 1u), 1, nice_);
     if (auto fewer = devices_->check(); !fewer.ok())
       log().warn("fewer threads wait for devices why=\"{}\"", fewer.detail());
   });

@@ -24,8 +24,10 @@ enum class job_class {
 /// others go on. On a simulated machine there are no threads; each chunk is an event.
 class mover_pool {
 public:
-  /// 0 threads: `default_movers`. Makes as many threads as the system grants, see `check`.
-  explicit mover_pool(std::uint32_t threads, std::uint32_t device_threads = 2);
+  /// 0 threads: `default_movers`. Makes as many threads as the system grants, see `check`. `nice`:
+  /// by how much their priority is below that of the thread that makes the pool.
+  explicit mover_pool(
+    std::uint32_t threads, std::uint32_t device_threads = 2, std::uint32_t nice = 0);
   /// Finishes the submitted jobs and joins the threads.
   ~mover_pool();
   mover_pool(const mover_pool&) = delete;
@@ -53,6 +55,7 @@ private:
   std::shared_ptr<state> state_;
   std::uint32_t wanted_ = 0;
   const std::uint32_t device_threads_;
+  const std::uint32_t nice_;
   std::once_flag devices_made_;
   std::unique_ptr<mover_pool> devices_;
 };

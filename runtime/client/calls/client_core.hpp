@@ -23,6 +23,8 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace millrace::runtime {
@@ -115,12 +117,13 @@ public:
   }
 
   /// Asks the actor of a service at provider number `provider`, here or elsewhere, from any thread.
+  /// The request is copied only for an actor of this process.
   template <class Service, class Request>
   void ask(
-    std::size_t provider, Request request,
-    completion<typename Service::template reply_of<Request>> done) {
+    std::size_t provider, Request&& request,
+    completion<typename Service::template reply_of<std::decay_t<Request>>> done) {
     auto& at = entry(provider);
-    ask_at<Service>(at.node, at.name, std::move(request), std::move(done));
+    ask_at<Service>(at.node, at.name, std::forward<Request>(request), std::move(done));
   }
   template <
     class Service, class Request, class Reply = typename Service::template reply_of<Request>>
@@ -130,18 +133,19 @@ public:
     return done.get_future();
   }
 
-  /// Asks for what is needed by a deadline. A provider is not asked when that is over.
+  /// Asks for what is needed by a deadline. A provider is not asked when that is over. The request
+  /// gets its timeout here.
   /// Errors:  `deadline_exceeded`.
   template <class Service, class Request>
   void ask_until(
-    time_point deadline, std::size_t provider, Request request,
-    completion<typename Service::template reply_of<Request>> done) {
+    time_point deadline, std::size_t provider, Request&& request,
+    completion<typename Service::template reply_of<std::decay_t<Request>>> done) {
     request.timeout_ms = left_ms(deadline);
     if (request.timeout_ms == 0)
       return done(fail(
         errc::deadline_exceeded, "the time was over before provider {} was asked",
         entry(provider).name));
-    ask<Service>(provider, std::move(request), std::move(done));
+    ask<Service>(provider, std::forward<Request>(request), std::move(done));
   }
   template <
     class Service, class Request, class Reply = typename Service::template reply_of<Request>>
@@ -183,16 +187,19 @@ private:
 
   // All completions run in the caller, one at a time.
   template <
-    class Service, class Request, class Reply = typename Service::template reply_of<Request>>
+    class Service, class Request,
+    class Reply = typename Service::template reply_of<std::decay_t<Request>>>
   void ask_at(
-    const std::string& node, const std::string& target, Request request, completion<Reply> done) {
+    const std::string& node, const std::string& target, Request&& request, completion<Reply> done) {
     // The node may replace its actor. A node that fails to start stops before it has made all its
     // providers.
     if (here_ && node == where_.node)
       if (auto own = here_->find<Service>(target))
-        return actors::ask_as(engine_->system(), caller_, own, std::move(request), std::move(done));
+        return actors::ask_as(
+          engine_->system(), caller_, own, std::decay_t<Request>(std::forward<Request>(request)),
+          std::move(done));
     actors::ask_remote<Service>(
-      *remote(node), target, request, timeout_ms(),
+      *remote(node), target, std::as_const(request), timeout_ms(),
       [&system = engine_->system(), caller = caller_,
        done = std::move(done)](result<Reply> outcome) mutable {
         actors::finish_in(system, caller, std::move(done), std::move(outcome));

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -34,7 +35,8 @@ struct store_call : std::enable_shared_from_this<store_call> {
   promise<receipt> done;
   std::optional<promise<void>> staged; // of a snapshot
   store_request request;
-  std::vector<layer_id> ids; // the ids in the graph
+  std::vector<described_layer> layers; // of the graph; the request has those to be told
+  std::vector<layer_id> ids;           // the ids in the graph
   bool told_all = false;
   std::mutex mutex; // of the next two
   bool over = false;
@@ -42,16 +44,15 @@ struct store_call : std::enable_shared_from_this<store_call> {
   memory_block block; // of the copy; empty: the provider reads the tensors
 
   void send(store_batch* batch = nullptr) {
-    auto message = request;
-    if (!told_all) {
-      auto& told = core->told(provider);
-      std::erase_if(message.layers, [&](auto& layer) { return told.contains(layer.id); });
-    }
+    request.layers.clear();
+    auto& told = core->told(provider);
+    std::ranges::copy_if(layers, std::back_inserter(request.layers), [&](auto& layer) {
+      return told_all || !told.contains(layer.id);
+    });
     auto done = [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); };
     if (!batch || request.source.length_bytes)
-      return core->ask_until<store_service>(
-        deadline, provider, std::move(message), std::move(done));
-    batch->add(deadline, provider, std::move(message), 0, std::move(done));
+      return core->ask_until<store_service>(deadline, provider, request, std::move(done));
+    batch->add(deadline, provider, request, 0, std::move(done));
   }
 
   void answered(result<receipt> r) {
@@ -223,7 +224,7 @@ status describe_graph(store_call& call, const model_graph& graph) {
   spec.graph = (*known)->encoded;
   call.ids = (*known)->compact.ids;
   for (auto& [id, description] : (*known)->descriptions) {
-    call.request.layers.push_back({id, description});
+    call.layers.push_back({id, description});
     if (!call.core->layers().find(id))
       if (auto decoded = decode<layer_description>(description, "a layer description"))
         call.core->layers().add(id, std::move(*decoded));
