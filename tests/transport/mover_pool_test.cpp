@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <optional>
 #include <semaphore>
 #include <string>
@@ -109,6 +110,21 @@ static int without_threads(const std::function<int()>& body) {
   int state = 0;
   waitpid(child, &state, 0);
   return WIFEXITED(state) ? WEXITSTATUS(state) : 1000 + WTERMSIG(state);
+}
+
+BOOST_AUTO_TEST_CASE(movers_have_the_priority_asked_for_and_no_other_thread_has) {
+  constexpr std::uint32_t below = 3;
+  auto own = getpriority(PRIO_PROCESS, 0);
+  std::promise<int> mover, device_mover; // the pool ends first
+  mover_pool pool{1, 2, below};
+  pool.submit(
+    1, [&](std::uint32_t) { mover.set_value(getpriority(PRIO_PROCESS, 0)); }, [] {});
+  pool.devices().submit(
+    1, [&](std::uint32_t) { device_mover.set_value(getpriority(PRIO_PROCESS, 0)); }, [] {});
+  auto wanted = std::min(own + static_cast<int>(below), 19);
+  BOOST_TEST(mover.get_future().get() == wanted);
+  BOOST_TEST(device_mover.get_future().get() == wanted);
+  BOOST_TEST(getpriority(PRIO_PROCESS, 0) == own);
 }
 
 BOOST_AUTO_TEST_CASE(a_fabric_says_that_it_cannot_have_its_threads) {

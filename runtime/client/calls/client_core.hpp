@@ -133,19 +133,25 @@ public:
     return done.get_future();
   }
 
-  /// Asks for what is needed by a deadline. A provider is not asked when that is over. The request
-  /// gets its timeout here.
+  /// Asks for what is needed by a deadline. A provider is not asked when that is over.
   /// Errors:  `deadline_exceeded`.
   template <class Service, class Request>
   void ask_until(
-    time_point deadline, std::size_t provider, Request&& request,
-    completion<typename Service::template reply_of<std::decay_t<Request>>> done) {
+    time_point deadline, std::size_t provider, Request request,
+    completion<typename Service::template reply_of<Request>> done) {
+    ask_keeping<Service>(deadline, provider, request, std::move(done));
+  }
+  /// The same for a request that the caller keeps, perhaps to ask again. It gets its timeout here.
+  template <class Service, class Request>
+  void ask_keeping(
+    time_point deadline, std::size_t provider, Request& request,
+    completion<typename Service::template reply_of<Request>> done) {
     request.timeout_ms = left_ms(deadline);
     if (request.timeout_ms == 0)
       return done(fail(
         errc::deadline_exceeded, "the time was over before provider {} was asked",
         entry(provider).name));
-    ask<Service>(provider, std::forward<Request>(request), std::move(done));
+    ask<Service>(provider, request, std::move(done));
   }
   template <
     class Service, class Request, class Reply = typename Service::template reply_of<Request>>

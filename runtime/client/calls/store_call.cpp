@@ -51,7 +51,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
     });
     auto done = [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); };
     if (!batch || request.source.length_bytes)
-      return core->ask_until<store_service>(deadline, provider, request, std::move(done));
+      return core->ask_keeping<store_service>(deadline, provider, request, std::move(done));
     batch->add(deadline, provider, request, 0, std::move(done));
   }
 
