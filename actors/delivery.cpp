@@ -29,7 +29,8 @@ __attribute__((no_sanitize("thread"))) void let_go(caf::resumable& job) {
 thread_local int handler_scope::depth_ = 0;
 
 bool is_deterministic(caf::actor_system& system) {
-  return typeid(system.scheduler()) == typeid(caf::scheduler::test_coordinator) && !simulated();
+  auto& scheduler = system.scheduler();
+  return typeid(scheduler) == typeid(caf::scheduler::test_coordinator) && !simulated();
 }
 
 inline_unit::inline_unit(caf::actor_system& system) : caf::execution_unit(&system) {

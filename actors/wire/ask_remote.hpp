@@ -6,7 +6,9 @@
 #include <millrace/actors/wire/remote_node.hpp>
 #include <millrace/core/status.hpp>
 
+#include <atomic>
 #include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -21,21 +23,35 @@ template <class Service, class Request, class Done>
 void ask_remote(
   remote_node& node, const std::string& target, const Request& request, std::uint32_t timeout_ms,
   Done done) {
-  using reply = typename Service::template reply_of<Request>;
   if constexpr (requires { request.timeout_ms; })
     if (request.timeout_ms > 0)
       timeout_ms = request.timeout_ms;
-  frame_buffer frame;
+  using outcome = result<typename Service::template reply_of<Request>>;
+  // An exception may come when the frame has been sent.
+  struct once {
+    explicit once(Done d) : done(std::move(d)) {}
+
+    Done done;
+    std::atomic<bool> is_done = false;
+
+    void operator()(outcome r) {
+      if (!is_done.exchange(true))
+        done(std::move(r));
+    }
+  };
+  auto answer = std::make_shared<once>(std::move(done));
   try {
     MILLRACE_PLANTED_FAULT(typeid(Request));
+    frame_buffer frame;
     append_request<Service>(frame.bytes(), target, request, timeout_ms);
+    node.ask(frame.bytes(), timeout_ms, [answer](raw_reply raw) {
+      (*answer)(
+        raw ? decode_reply<typename outcome::value_type>(*raw) : outcome{fail(raw.error())});
+    });
   } catch (...) {
-    return done(result<reply>{fail(
-      failure_of("asking " + node.address(), name_of(typeid(Request)), std::current_exception()))});
+    (*answer)(fail(
+      failure_of("asking " + node.address(), name_of(typeid(Request)), std::current_exception())));
   }
-  node.ask(frame.bytes(), timeout_ms, [done = std::move(done)](raw_reply raw) mutable {
-    done(raw ? decode_reply<reply>(*raw) : result<reply>{fail(raw.error())});
-  });
 }
 
 } // namespace millrace::actors

@@ -44,7 +44,7 @@ caf::message_id reply_port::keep(reply_path back, answer_function answer) {
   auto& kept = open_[entry];
   kept.back = std::move(back);
   kept.answer = answer;
-  ++kept.turn;
+  kept.turn = kept.turn % ((1ull << turn_bits) - 1) + 1; // never 0
   return caf::make_message_id(kept.turn << entry_bits | entry)
     .with_category(caf::message_id::normal_message_category);
 }

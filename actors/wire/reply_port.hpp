@@ -80,7 +80,7 @@ private:
   };
 
   // A request's number is its entry's, and above it the entry's turn.
-  static constexpr unsigned entry_bits = 24;
+  static constexpr unsigned entry_bits = 24, turn_bits = 36;
 
   caf::message_id keep(reply_path back, answer_function answer);
   open_request take(caf::message_id id);

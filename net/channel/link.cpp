@@ -96,9 +96,12 @@ std::shared_ptr<channel> link_core::open_channel() const {
 }
 
 void link_core::acquire(channel_done done) {
-  if (auto open = open_channel())
-    return done(std::move(open));
   std::unique_lock lock{mutex_};
+  if (channel_ && channel_->is_open()) {
+    auto open = channel_;
+    lock.unlock();
+    return done(std::move(open));
+  }
   auto may_try = state_.now == phase::idle ||
     (state_.now == phase::waiting && steady_clock::now() >= next_attempt_);
   // In phase `open` with a closed channel: its end has been posted, and brings the reason.

@@ -215,14 +215,16 @@ status shard_state::rebind(const std::vector<tensor_view>& tensors) {
       left = region_.replace(std::move(*list));
     ++rebinding_;
   }
+  const std::shared_ptr<void> saves_wait{this, [self = shared_from_this()](void*) {
+                                           {
+                                             std::lock_guard guard{self->mutex_};
+                                             --self->rebinding_;
+                                           }
+                                           self->send_soon();
+                                         }};
   left.withdraw();
   if (anew)
     abandon();
-  {
-    std::lock_guard guard{mutex_};
-    --rebinding_;
-  }
-  send_soon();
   return {};
 }
 

@@ -149,20 +149,8 @@ void shard_state::send(const save_record_ptr& record) {
   send_soon();
 }
 
-// A thread that comes while another one sends leaves the work to that one, which looks again.
 void shard_state::send_soon() {
-  if (sends_asked_.fetch_add(1) > 0)
-    return;
-  try {
-    std::uint32_t seen = 0;
-    do {
-      seen = sends_asked_.load();
-      send_ready();
-    } while (!sends_asked_.compare_exchange_strong(seen, 0));
-  } catch (...) {
-    sends_asked_ = 0;
-    throw;
-  }
+  core_->runs_on()->loop()->post([self = shared_from_this()] { self->send_ready(); });
 }
 
 // Called with `mutex_` held.
@@ -181,7 +169,8 @@ status shard_state::still_reading() const {
 }
 
 // A provider takes the steps of a shard in their order: a save waits until those before it are over
-// or in place. One thread calls it at a time, so that no two change that order.
+// or in place. Called on the loop alone, so
+// that no two threads change that order.
 void shard_state::send_ready() {
   while (true) {
     save_record_ptr next;

@@ -6,7 +6,6 @@
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/transport/memory/region.hpp>
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -133,7 +132,6 @@ private:
   shard_spec shard_;
   actors::enroll_receipt receipt_; // the receipt of the first registration
 
-  std::atomic<std::uint32_t> sends_asked_ = 0; // since the last look of the thread that sends
   mutable std::mutex mutex_;
   std::vector<tensor_view> tensors_; // with the layout of `shard_`
   transport::region region_;
