@@ -40,7 +40,8 @@ struct backend {
 };
 
 backend& the_backend() {
-  static backend instance;
+  // Never destroyed, since a fork may come late.
+  static auto& instance = *new backend;
   // No line is being written during a fork, so that the child finds all locks of the log free.
   static const bool kept_whole =
     ::pthread_atfork(

@@ -1,4 +1,5 @@
 // The tokens, and the eventfd that is set while there are some.
+#include <millrace/core/process_mark.hpp>
 #include <millrace/net/socket/unique_fd.hpp>
 #include <millrace/runtime/client/completion_queue.hpp>
 
@@ -16,6 +17,7 @@ namespace millrace {
 // The eventfd is changed with the mutex held, so that it always agrees with `ready`. It is never
 // written twice without a read in between, and so does not block.
 struct completion_queue::state {
+  const process_mark made_in; // a forked child shares the counter of the descriptor
   net::unique_fd event;
   std::uint32_t outstanding_max = 0;
   std::mutex mutex;
@@ -60,6 +62,10 @@ result<completion_queue> completion_queue::open(std::uint32_t outstanding_max) {
 }
 
 status completion_queue::take_place() const {
+  if (!state_->made_in.is_here())
+    return {
+      errc::unavailable, "this completion queue belongs to process {}; open one here",
+      state_->made_in.process()};
   std::lock_guard guard{state_->mutex};
   if (state_->outstanding >= state_->outstanding_max)
     return {
@@ -72,18 +78,20 @@ status completion_queue::take_place() const {
 }
 
 void completion_queue::put(const std::weak_ptr<state>& queue, std::uint64_t token) {
-  if (auto s = queue.lock())
+  if (auto s = queue.lock(); s && s->made_in.is_here())
     s->put(token);
 }
 
 std::size_t completion_queue::poll(std::span<std::uint64_t> tokens) const {
+  if (!state_->made_in.is_here())
+    return 0;
   std::lock_guard guard{state_->mutex};
   return state_->take(tokens);
 }
 
 std::size_t completion_queue::wait(std::span<std::uint64_t> tokens, time_point deadline) const {
   // One without room would be woken in the place of another that has some.
-  if (tokens.empty())
+  if (tokens.empty() || !state_->made_in.is_here())
     return 0;
   auto& s = *state_;
   std::unique_lock lock{s.mutex};

@@ -25,7 +25,7 @@ namespace millrace {
 /// I/O loop. It takes the loop over at once when a thread that waited leaves while answers are
 /// outstanding, and within some 3 ms otherwise. So a program may only ever watch the descriptor.
 /// Copies share the queue. The last copy closes it, at any time: tokens of futures that become
-/// ready later go nowhere.
+/// ready later go nowhere. In a forked child the queue still belongs to the parent: no token comes.
 /// Threads: any.
 class completion_queue {
 public:
@@ -38,6 +38,7 @@ public:
   /// once if it is ready already. The queue does not keep the future: keep a copy, whose `result`
   /// then returns at once. A future cannot be taken back, but it can be cancelled.
   /// Errors:  `busy` when the queue has its number of tokens. Take some, then try again.
+  ///          `unavailable` in a forked child of the process that opened the queue.
   template <class T>
   [[nodiscard]] status post_when_ready(const future<T>& f, std::uint64_t token) const {
     auto full = take_place();

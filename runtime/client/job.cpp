@@ -165,10 +165,17 @@ result<job> of_slurm(const values& value_of) {
   return of_run(std::move(*one), value_of, "SLURM_RESTART_COUNT", true);
 }
 
+// The steps of `sbatch` scripts and of the shells of `salloc` have the highest numbers.
+bool is_shell_step(const std::string& step) {
+  constexpr std::uint64_t reserved_min = 4'294'967'290;
+  auto number = config::parse_count(step);
+  return number && *number >= reserved_min;
+}
+
 // Returns true if this process is a task of a step, and whatever PMI's variables say is about that
 // task. An MPI launcher within a step sets its own, and leaves those of Slurm as they are.
 bool is_task_of_slurm(const values& value_of) {
-  if (!any_set(value_of, {"SLURM_STEP_ID"}))
+  if (!any_set(value_of, {"SLURM_STEP_ID"}) || is_shell_step(value_of("SLURM_STEP_ID")))
     return false;
   auto task = value_of(slurm.rank), tasks = value_of(slurm_names(value_of).world_size);
   auto agrees = [&](const char* variable, const std::string& expected) {

@@ -25,7 +25,7 @@ using index_batch = std::vector<mutation>;
 /// From where a value is read.
 enum class read_from {
   anywhere,    // the disk, too
-  memory_only, // what RocksDB has in memory; the call does not wait
+  memory_only, // what RocksDB has in memory; the call uses no disk
 };
 
 /// An open database. All calls use the disk, except `get` with `memory_only`.

@@ -1,12 +1,15 @@
 // Tests forked children: what the parent opened refuses them at once, and what they open works.
 #include "three_providers.hpp"
 
+#include <millrace/runtime/client/completion_queue.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/tests/support/forked_child.hpp>
 #include <millrace/tests/support/scripted_service.hpp>
 
 #include <boost/test/unit_test.hpp>
+#include <poll.h>
 
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -236,6 +239,30 @@ BOOST_AUTO_TEST_CASE(a_child_opens_its_own_client) {
     BOOST_TEST((loaded == std::vector<std::byte>(300'000, std::byte{9})));
     p.expect_that_it_works(2);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_completion_queue_of_the_parent_takes_and_gives_nothing_in_the_child) {
+  auto queue = completion_queue::open().value();
+  promise<int> first, second;
+  BOOST_REQUIRE(queue.post_when_ready(first.get_future(), 1).ok());
+  BOOST_REQUIRE(queue.post_when_ready(second.get_future(), 2).ok());
+  first.set(0);
+  std::array<std::uint64_t, 4> some{};
+  auto seen = in_forked_child([&] {
+    second.set(0);
+    if (queue.post_when_ready(first.get_future(), 3).code() != errc::unavailable)
+      return 1;
+    if (queue.poll(some) != 0)
+      return 2;
+    return queue.wait(some, steady_clock::now() + std::chrono::hours{1}) == 0 ? 0 : 3;
+  });
+  BOOST_TEST(seen == 0);
+  pollfd watched{queue.descriptor(), POLLIN, 0};
+  BOOST_TEST(::poll(&watched, 1, 0) == 1);
+  BOOST_TEST(queue.poll(some) == 1u);
+  BOOST_TEST(::poll(&watched, 1, 0) == 0);
+  second.set(0);
+  BOOST_TEST(queue.poll(some) == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

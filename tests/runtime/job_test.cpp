@@ -132,6 +132,8 @@ BOOST_AUTO_TEST_CASE(the_script_and_the_shell_of_a_job_of_slurm_are_no_ranks) {
                 .value()
                 .has_value());
   BOOST_TEST(!read({{"SLURM_JOB_ID", "814"}, {"SLURM_NTASKS", "16"}}).value().has_value());
+  // The shell of `salloc` is a step with a number of its own.
+  BOOST_TEST(!read(with(of_srun, {{"SLURM_STEP_ID", "4294967290"}})).value().has_value());
 }
 
 BOOST_AUTO_TEST_CASE(an_mpi_launcher_within_a_step_decides_and_slurms_own_does_not) {

@@ -117,6 +117,7 @@ public:
 /// Returns the kinds of this build and those that were added.
 std::vector<std::shared_ptr<device_kind>> device_kinds();
 /// Adds a kind until the returned pointer goes. For a program's own devices, and for tests.
+/// A forked child has the built-in kinds alone, and adds others anew.
 [[nodiscard]] std::shared_ptr<void> add_device_kind(std::shared_ptr<device_kind> kind);
 /// Returns the device whose memory `data` points into; null for host memory.
 std::shared_ptr<device_memory> find_device_memory(const std::byte* data);
