@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_CASE(a_client_killed_in_mid_store_leaves_nothing_behind) {
   BOOST_TEST(eventually([&] { return provider(s).at("used_bytes") == empty; }));
   BOOST_TEST(provider(s).at("in_flight") == 0);
   BOOST_TEST(
-    eventually([&] { return s.process().descriptors() == descriptors; }),
+    // The service may still have had a connection that had just ended.
+    eventually([&] { return s.process().descriptors() <= descriptors; }),
     s.process().descriptors() << " descriptors, before " << descriptors);
   BOOST_TEST(shared_memory() == shared);
   BOOST_TEST(s.stop() == 0);
