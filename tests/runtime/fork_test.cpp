@@ -62,7 +62,8 @@ struct parent : testing::three_providers {
     BOOST_TEST(job->save(step).durable.result().has_value());
     BOOST_TEST(job->fence().ok());
     std::uint64_t registered = 0;
-    for (auto& provider : n->client().status().get().at(0)->providers)
+    auto nodes = n->client().status().get();
+    for (auto& provider : nodes.at(0)->providers)
       registered += provider.checkpoints.registered;
     BOOST_TEST(registered == 1u);
   }
