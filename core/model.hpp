@@ -15,6 +15,9 @@ namespace millrace {
 
 inline constexpr std::size_t model_name_bytes_max = 512;
 
+/// The largest `model_spec::version_after`. A peer cannot use up the numbers of versions.
+inline constexpr std::uint64_t version_after_max = std::uint64_t{1} << 62;
+
 /// Checks a model's name: 1 to `model_name_bytes_max` bytes of UTF-8, no NUL.
 [[nodiscard]] status validate_model_name(std::string_view name);
 
@@ -39,6 +42,8 @@ struct model_spec {
   std::string group;      // the group for which it is stored; empty: an older build stored it
   std::uint64_t view = 0; // the group's view when it was stored, see `group_view`
   bool erased = false;    // it only marks that older versions elsewhere are erased
+  /// The version gets a larger number than this. Not kept: 0 in records.
+  std::uint64_t version_after = 0;
 
   friend bool operator==(const model_spec&, const model_spec&) = default;
 };

@@ -98,8 +98,8 @@ public:
   virtual void commit(std::uint32_t index, completion<void> done) = 0;
 
   /// Makes the version visible, atomically, in place of an older one of the same name, and returns
-  /// its number. `digests`: as in `model_record`, or empty. On success the version is as durable as
-  /// the bucket.
+  /// its number, which is larger than `model_spec::version_after` and all that the bucket has used.
+  /// `digests`: as in `model_record`, or empty. On success the version is as durable as the bucket.
   virtual void publish(std::vector<std::uint64_t> digests, completion<std::uint64_t> done) = 0;
 };
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace millrace::storage {
 
@@ -268,7 +269,8 @@ stored_model_ptr memory_bucket::evict_one() {
 std::uint64_t memory_bucket::publish(stored_model model) {
   stored_model_ptr replaced; // dropped after the lock
   std::lock_guard guard{mutex_};
-  model.record.version = ++last_version_;
+  auto after = std::exchange(model.record.spec.version_after, 0);
+  model.record.version = last_version_ = std::max(last_version_, after) + 1;
   model.record.stored_at_ns = wall_clock_ns();
   auto name = model.record.spec.name;
   used_.put(name, model.record.spec.erased);

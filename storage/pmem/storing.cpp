@@ -9,6 +9,9 @@
 #include <millrace/storage/pmem/slot_filling.hpp>
 #include <millrace/storage/pmem/storing.hpp>
 
+#include <algorithm>
+#include <utility>
+
 namespace millrace::storage::pmem {
 
 namespace {
@@ -87,7 +90,8 @@ result<std::uint64_t> storing::finish() {
   auto next = state.table;
   std::uint64_t table = 0;
   auto& one = v.slots[0];
-  v.key.number = one.step = one.sequence = state.last_version + 1;
+  auto after = std::max(state.last_version, std::exchange(v.spec.version_after, 0));
+  v.key.number = one.step = one.sequence = after + 1;
   one.saved_at_ns = wall_clock_ns();
   one.state = slot_state::done;
   if (auto bad = write(next, table, old.get()); !bad.ok())

@@ -5,7 +5,9 @@
 #include <millrace/storage/model_check.hpp>
 #include <millrace/storage/rocksdb/storing.hpp>
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 namespace millrace::storage::rocksdb {
 
@@ -126,7 +128,8 @@ change storing::make_change(std::shared_ptr<stored_record> record, completion<st
 
 status storing::stage(stored_record& record, index_batch& batch) {
   record.model.spec = spec;
-  record.model.version = ++home->last_version;
+  auto after = std::exchange(record.model.spec.version_after, 0);
+  record.model.version = home->last_version = std::max(home->last_version, after) + 1;
   record.model.stored_at_ns = wall_clock_ns();
   record.window_bytes = home->options.window_bytes;
   record.inlined = inlined;

@@ -233,11 +233,11 @@ void an_erased_model_stays_readable_while_open(const bucket_factory& factory) {
 void versions_are_never_used_twice(const bucket_factory& factory) {
   world w{factory};
   std::uint64_t last = 0;
-  for (auto i = 0; i < 5; ++i) {
-    auto version = store(*w.subject, spec_of("m", {10}), 1);
-    BOOST_REQUIRE(version);
-    BOOST_TEST(*version > last);
-    last = *version;
+  for (std::uint64_t after : {0u, 0u, 1000u, 5u, 0u}) {
+    auto spec = spec_of("m", {10});
+    spec.version_after = after;
+    auto version = store(*w.subject, spec, 1).value();
+    BOOST_TEST(version > std::max(std::exchange(last, version), after));
     CHECK_OK(erase(*w.subject, "m"));
   }
 }
