@@ -105,13 +105,13 @@ protected:
       this->monitor(actor);
   }
 
-  template <class Self, class... Results, class... Requests>
-  behavior_type handlers(Results (Self::*... handlers)(Requests)) {
+  template <class... Results, class... Owners, class... Requests>
+  behavior_type handlers(Results (Owners::*... handlers)(Requests)) {
     this->set_default_handler(caf::drop);
     return {
       [this, handlers](Requests request) -> Results {
         return handle(
-          typeid(Requests), [&] { return (static_cast<Self*>(this)->*handlers)(request); });
+          typeid(Requests), [&] { return (static_cast<Owners*>(this)->*handlers)(request); });
       }...,
       [this](own_work& s) { handle(typeid(own_work), [&] { work(s); }); }};
   }

@@ -68,7 +68,7 @@ typename Inspector::result_type inspect(Inspector& f, provider_status& x) {
     x.in_flight, x.queued, s.stores, s.loads, s.failures, s.stored_bytes, s.loaded_bytes, c.kept,
     c.registered, c.saves_in_flight, c.saves_queued, c.saves, c.saves_failed, c.saved_bytes,
     c.restores, c.restored_bytes, c.flushes, c.flushed, x.down, s.views_bytes, x.actor_failures,
-    x.last_failure, s.descriptions_bytes, s.marks);
+    x.last_failure, s.descriptions_bytes, s.marks, s.watches, c.watches);
 }
 
 } // namespace millrace::actors

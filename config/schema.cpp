@@ -142,6 +142,10 @@ key_table<limits_settings> keys_of() {
     key<&s::shutdown_timeout_ms>(expert(ms(
       "shutdown_timeout", 0, hour_ms,
       "how long operations in flight may take to finish at shutdown"))),
+    key<&s::watches_max>(expert(count(
+      "watches_max", 0, 1'048'576,
+      "watches of models that wait in each provider, which processes share; as many of "
+      "checkpoints may wait, too. A provider answers `busy` to more"))),
   });
   return {rows, [](const s& o) -> std::optional<misfit> {
             if (o.request_timeout_ms <= o.request_timeout_max_ms)

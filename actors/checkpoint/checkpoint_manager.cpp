@@ -5,7 +5,7 @@
 #include <millrace/actors/checkpoint/repacker.hpp>
 #include <millrace/actors/checkpoint/verify_operation.hpp>
 #include <millrace/actors/load_operation.hpp>
-#include <millrace/actors/provider_actor.hpp>
+#include <millrace/actors/watched_actor.hpp>
 #include <millrace/core/codec.hpp>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::uint32_t listed_max = 1000; // models of one page
 
-class checkpoint_manager : public provider_actor<local_checkpoint_manager> {
+class checkpoint_manager : public watched_actor<local_checkpoint_manager> {
 public:
   checkpoint_manager(caf::actor_config& config, checkpoint_manager_deps deps)
-    : provider_actor(config, deps.name, deps.fabric, deps.limits, deps.staging),
+    : watched_actor(config, deps.name, deps.fabric, deps.limits, deps.staging),
       deps_(std::move(deps)), repacker_(context_, deps_.store, deps_.repack) {
     context_->in_use = std::move(deps_.in_use);
   }
@@ -33,7 +33,8 @@ public:
     return handlers(
       &self::enroll, &self::leave, &self::ask_puller<save_request>,
       &self::ask_puller<durable_request>, &self::restore, &self::list, &self::describe,
-      &self::verify, &self::erase, &self::repack, &self::report);
+      &self::verify, &self::erase, &self::repack, &self::watch_steps, &self::unwatch,
+      &self::tell_news, &self::report);
   }
 
 protected:
@@ -44,10 +45,12 @@ protected:
     // This is the only owner of the pullers' handles, so it ends them here.
     for (auto& r : registrations_.remove_all())
       caf::anon_send_exit(r.puller, caf::exit_reason::kill);
+    watched_actor::give_up_all(why);
   }
 
-  // A job's connection, or the puller of one of its shards.
+  // A job's connection, one that watches, or the puller of a shard.
   void ended(const caf::actor_addr& actor, const status& why) override {
+    watched_actor::ended(actor, why);
     auto gone = loss_of(why);
     for (auto& r : registrations_.remove_all_through(actor))
       anon_send(r.puller, end_registration{false, gone});
@@ -192,6 +195,10 @@ private:
     deps.slot_wait_ms = deps_.limits.slot_wait_ms;
     deps.counters = counters_;
     deps.saved = deps_.saved;
+    deps.published = [this, context = context_, model = e.request.shard.model](std::uint64_t step) {
+      context->home<void>(
+        [this, model, step](const result<void>&) { watches().reached(model, step); })({});
+    };
     deps.left = context_->home<void>([this](const result<void>&) { repacker_.run_if_low_again(); });
     return spawn_checkpoint_puller(system(), std::move(deps));
   }
@@ -311,6 +318,12 @@ private:
       [] { return done_reply{}; }, request.timeout_ms);
   }
 
+  caf::result<done_reply> watch_steps(const watch_request& request) {
+    if (auto bad = validate_model_name(request.name); !bad.ok())
+      return to_caf_error(bad);
+    return park(request);
+  }
+
   caf::result<repack_receipt> repack(const repack_request& request) {
     // The store's threads look at the clock of the machine.
     auto until = deadline_of(
@@ -341,6 +354,7 @@ private:
     c.saved_bytes = counters_->saved_bytes;
     c.restores = restores_;
     c.restored_bytes = restored_bytes_;
+    c.watches = watches().size();
     c.flushes = static_cast<bool>(deps_.flushed);
     if (deps_.flushed)
       c.flushed = deps_.flushed();

@@ -211,6 +211,10 @@ struct checkpoint_service
       // Errors: not_found; busy while a job is attached.
       method<erase_checkpoint_request, done_reply>,
       // Errors: busy while another repack runs.
-      method<repack_request, repack_receipt>> {};
+      method<repack_request, repack_receipt>,
+      // Parks a watch of a model's complete steps. One that may have become complete counts, too.
+      // Errors: busy (the share of `limits.watches_max`).
+      method<watch_request, done_reply>, method<unwatch_request, done_reply>,
+      method<watch_news_request, watch_news>> {};
 
 } // namespace millrace::actors

@@ -40,6 +40,7 @@ public:
     context_->source = deps_.source;
     context_->busy = deps_.busy;
     context_->slot_wait_ms = deps_.slot_wait_ms;
+    context_->published = std::move(deps_.published);
   }
 
   const char* name() const override { return "checkpoint_puller"; }

@@ -50,6 +50,8 @@ struct checkpoint_puller_deps {
   std::uint64_t slot_wait_ms = config::checkpoint_settings{}.slot_wait_ms;
   std::shared_ptr<save_counters> counters;
   std::function<void(const save_receipt&)> saved; // called when a version is done; may be empty
+  /// Called when a step may have become complete. May be empty.
+  std::function<void(std::uint64_t step)> published;
   completion<void> left; // called when the store has been told that the job is gone
 };
 

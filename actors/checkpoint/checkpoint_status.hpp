@@ -19,6 +19,7 @@ struct checkpoint_status {
   std::uint64_t restored_bytes = 0;
   bool flushes = false; // it copies complete steps to a directory
   storage::flush::flush_counters flushed;
+  std::uint64_t watches = 0; // parked now
 
   friend bool operator==(const checkpoint_status&, const checkpoint_status&) = default;
 };

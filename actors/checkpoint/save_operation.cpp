@@ -181,6 +181,9 @@ private:
   }
 
   void on_published(const result<std::uint64_t>& step) {
+    // A save that was given up meanwhile does not know whether it was the last of its step.
+    if (step && context_->published && (ended() || slot_->complete()))
+      context_->published(*step);
     if (ended())
       return;
     if (!step)

@@ -15,7 +15,10 @@ class puller_context : public operation_context {
 public:
   using operation_context::operation_context;
 
-  void let_go() { store.reset(); }
+  void let_go() {
+    store.reset();
+    published = nullptr;
+  }
 
   std::shared_ptr<storage::checkpoint_store> store;
   snapshot_staging snapshots; // also if slots cannot be reached
@@ -24,6 +27,8 @@ public:
   bulk_handle source;
   when_saving busy = when_saving::wait;
   std::uint64_t slot_wait_ms = 0;
+  /// Called in the actor when a step may have become complete. May be empty.
+  std::function<void(std::uint64_t step)> published;
   bool direct = true; // false once a transfer straight to a slot was refused
 };
 

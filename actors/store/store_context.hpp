@@ -6,7 +6,10 @@
 #include <millrace/actors/operation.hpp>
 #include <millrace/actors/store/tensor_store.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace millrace::actors {
@@ -26,10 +29,13 @@ public:
   void let_go() {
     deps.bucket.reset();
     placement.forget_waiting();
+    published = nullptr;
   }
 
   tensor_store_deps deps;
   placement_keeper placement; // used in the actor
+  /// Called in the actor when a version has become visible, also if its store was given up.
+  std::function<void(const std::string& model, std::uint64_t version)> published;
 };
 
 std::shared_ptr<operation> make_store_operation(

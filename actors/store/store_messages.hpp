@@ -6,6 +6,7 @@
 #include <millrace/actors/provider_status.hpp>
 #include <millrace/actors/service.hpp>
 #include <millrace/actors/several.hpp>
+#include <millrace/actors/watch_messages.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/model.hpp>
 #include <millrace/core/placement.hpp>
@@ -27,9 +28,12 @@ struct store_request {
   std::uint32_t timeout_ms = 0;
   asker from = {};
   placement_claim by = {};
+  /// The number of the newest version that another provider has. The new one gets a larger number.
+  std::uint64_t version_after = 0;
 };
 MILLRACE_INSPECT(
-  store_request, x.spec, x.layers, x.source, x.eager, x.checksums, x.timeout_ms, x.by)
+  store_request, x.spec, x.layers, x.source, x.eager, x.checksums, x.timeout_ms, x.by,
+  x.version_after)
 
 struct store_receipt {
   std::string model;
@@ -172,6 +176,11 @@ struct store_service
       // Answer when all their items have ended, each with its own outcome, in the order given.
       // Errors: invalid_argument for more than `requests_together_max` items.
       method<store_many_request, outcomes_of<store_receipt>>,
-      method<load_many_request, outcomes_of<load_receipt>>> {};
+      method<load_many_request, outcomes_of<load_receipt>>,
+      // Parks a watch of a model at the provider that the next store of it goes to. It ends with
+      // `unsupported_version` when the group's view changes.
+      // Errors: busy (the share of `limits.watches_max`).
+      method<watch_request, done_reply>, method<unwatch_request, done_reply>,
+      method<watch_news_request, watch_news>> {};
 
 } // namespace millrace::actors

@@ -73,6 +73,11 @@ private:
     spec.group = request_.by.group;
     spec.view = request_.by.number;
     spec.erased = false;
+    if (request_.version_after > version_after_max)
+      return {
+        errc::invalid_argument, "model {}: no provider counts its versions up to {}", spec.name,
+        request_.version_after};
+    spec.version_after = request_.version_after;
     if (auto bad = validate(spec.tensors); !bad.ok())
       return bad.within("model " + spec.name);
     if (auto bad = check_descriptions(request_.spec.graph, request_.layers); !bad.ok())
@@ -147,6 +152,8 @@ private:
 
   void on_published(const result<std::uint64_t>& version) {
     store_->placement.end_change();
+    if (version && store_->published)
+      store_->published(receipt_.model, *version);
     if (answered())
       return;
     if (!version)

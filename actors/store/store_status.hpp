@@ -16,6 +16,7 @@ struct store_status {
   std::uint64_t views_bytes = 0;        // what it keeps of its groups
   std::uint64_t descriptions_bytes = 0; // this and what follows: as in `storage::bucket_stats`
   std::uint64_t marks = 0;
+  std::uint64_t watches = 0; // parked now
 
   friend bool operator==(const store_status&, const store_status&) = default;
 };

@@ -1,6 +1,6 @@
 // Lists the messages of the provider's actor. The operations are in files of their own.
-#include <millrace/actors/provider_actor.hpp>
 #include <millrace/actors/store/store_context.hpp>
+#include <millrace/actors/watched_actor.hpp>
 #include <millrace/core/race_plant.hpp>
 #include <millrace/storage/model_check.hpp>
 
@@ -24,22 +24,28 @@ bool refuse_own_name(const std::string& name, const completion<T>& done) {
   return own;
 }
 
-class tensor_store : public provider_actor<tensor_store_actor, store_context> {
+class tensor_store : public watched_actor<tensor_store_actor, store_context> {
 public:
-  using provider_actor::provider_actor;
+  using watched_actor::watched_actor;
 
   const char* name() const override { return "tensor_store"; }
 
   behavior_type make_behavior() override {
     using self = tensor_store;
+    context_->published = [this](const std::string& model, std::uint64_t version) {
+      watches().reached(model, version);
+    };
     return handlers(
       &self::store, &self::load, &self::describe, &self::list, &self::erase, &self::pin,
       &self::resolve, &self::report, &self::locate, &self::adopt, &self::store_many,
-      &self::load_many);
+      &self::load_many, &self::watch_model, &self::unwatch, &self::tell_news);
   }
 
 protected:
-  void give_up_all(const status&) override { unkept_.clear(); }
+  void give_up_all(const status& why) override {
+    unkept_.clear();
+    watched_actor::give_up_all(why);
+  }
 
 private:
   storage::bucket& bucket() { return *context_->deps.bucket; }
@@ -261,9 +267,15 @@ private:
   caf::result<done_reply> adopt(const adopt_request& request) {
     return answer_from<done_reply, void>(
       [&](completion<void> done) {
+        auto& group = request.history.group;
+        auto before = placement().describe(group).history.settled;
         auto adopted = placement().adopt(request);
         if (!adopted)
           return done(fail(adopted.error()));
+        // Names may be placed elsewhere now. Their clients find out where.
+        if (placement().describe(group).history.settled != before)
+          watches().end_all(
+            {errc::unsupported_version, "the providers of group {} have changed", group});
         auto keep = [this, done = std::move(done)] {
           if (is_kept())
             return done({});
@@ -299,6 +311,17 @@ private:
       }));
   }
 
+  // The next store of the model must come here.
+  caf::result<done_reply> watch_model(const watch_request& request) {
+    if (auto bad = validate_model_name(request.name); !bad.ok())
+      return to_caf_error(bad);
+    if (storage::is_own_name(request.name))
+      return to_caf_error(storage::no_such_model(request.name, 0, 0));
+    if (auto claim = placement().may_store(request.name, request.by); !claim)
+      return to_caf_error(claim.error());
+    return park(request);
+  }
+
   caf::result<layer_list> resolve(resolve_request& request) {
     if (request.ids.size() > layers_resolved_max)
       return caf::make_error(errc::invalid_argument, std::string{"too many layers in one request"});
@@ -321,6 +344,7 @@ private:
     out.store.views_bytes = placement().kept_bytes();
     out.store.descriptions_bytes = stats.descriptions_bytes;
     out.store.marks = stats.marks;
+    out.store.watches = watches().size();
     return out;
   }
 

@@ -3,6 +3,7 @@
 #include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/runtime/client/calls/watches.hpp>
 #include <millrace/runtime/client/checkpoints.hpp>
 
 #include <fmt/format.h>
@@ -125,6 +126,13 @@ future<checkpoint_summary> checkpoints::describe(
     [core = core_, model](std::size_t provider, time_point deadline) {
       return runtime::describe_checkpoints(core, provider, model, deadline);
     });
+}
+
+future<checkpoint_summary> checkpoints::newer(
+  const std::string& model, std::optional<std::uint64_t> than, std::chrono::milliseconds timeout) {
+  if (auto refused = core_->refused<checkpoint_summary>())
+    return *refused;
+  return runtime::watch_steps(core_, group_, model, than, timeout);
 }
 
 future<shard_spec> checkpoints::describe_shard(

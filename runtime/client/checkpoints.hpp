@@ -49,6 +49,20 @@ public:
   /// Errors:  `not_found`.
   future<checkpoint_summary> describe(
     const std::string& model, std::optional<std::uint64_t> step = {});
+  /// Waits for a complete step of a model above `than`; empty: for any. It is ready at once if
+  /// there is one, and the model need not exist. The result is that of `describe`, from the
+  /// provider that has the step.
+  ///
+  /// It waits at all providers that may keep the model, as the nodes list them when it begins; one
+  /// that cannot be asked is named in the log, and fails it only if no other is left. Cancelling
+  /// the future takes the watch back from the providers.
+  /// Time:    at most `limits.request_timeout_max`; 0: the client's request timeout.
+  /// Errors:  `busy` naming `limits.watches_max`; `unsupported` from a provider of an older
+  ///          version.
+  future<checkpoint_summary> newer(
+    const std::string& model, std::optional<std::uint64_t> than = {},
+    std::chrono::milliseconds timeout = {});
+
   /// Returns the tensors, axes and metadata with which one shard was registered. `step`: as above.
   /// Errors:  `not_found`.
   future<shard_spec> describe_shard(

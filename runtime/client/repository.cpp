@@ -6,6 +6,7 @@
 #include <millrace/runtime/client/calls/model_search.hpp>
 #include <millrace/runtime/client/calls/request_batch.hpp>
 #include <millrace/runtime/client/calls/store_call.hpp>
+#include <millrace/runtime/client/calls/watches.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
 #include <fmt/format.h>
@@ -182,6 +183,13 @@ future<model_info> repository::describe(const std::string& model, std::uint64_t 
       runtime::resolve_layers(core, r->provider, std::move(r->record), deadline, done);
     });
   return done.get_future();
+}
+
+future<model_record> repository::newer(
+  const std::string& model, std::uint64_t than, std::chrono::milliseconds timeout) {
+  if (auto refused = core_->refused<model_record>())
+    return *refused;
+  return runtime::watch_model(core_, group_, model, than, timeout);
 }
 
 future<listed<model_summary>> repository::list(const std::string& prefix) {

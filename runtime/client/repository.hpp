@@ -160,6 +160,20 @@ public:
   /// Errors:  `not_found`; `protocol_error` when the provider's description contradicts itself.
   future<model_info> describe(const std::string& model, std::uint64_t version = 0);
 
+  /// Waits for a version of a model above `than`; 0: for any. It is ready at once if there is one,
+  /// and the model need not exist. What it returns, as `describe` does, can be loaded when it is
+  /// ready. Versions that come quickly after one another wake it once, for the newest.
+  ///
+  /// Numbers of versions rise whichever provider takes them. They may begin below again after the
+  /// model was erased and the group's providers changed, and when a provider in memory starts anew.
+  /// Cancelling the future takes the watch back from the provider.
+  /// Time:    at most `limits.request_timeout_max`; 0: the client's request timeout.
+  /// Errors:  `busy` naming `limits.watches_max`; `peer_lost` when the connection breaks or its
+  ///          node stops; `unavailable` when the provider ends or starts anew; `unsupported` from a
+  ///          provider of an older version.
+  future<model_record> newer(
+    const std::string& model, std::uint64_t than, std::chrono::milliseconds timeout = {});
+
   /// Lists the names that start with `prefix`, from every provider of the group. Providers that do
   /// not answer are named in the result; while there are any, a listing may take all of its time.
   /// When all have answered, marks of erased models are removed that no provider needs any more:

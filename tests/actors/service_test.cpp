@@ -56,7 +56,10 @@ BOOST_AUTO_TEST_CASE(numbers_and_names_are_what_peers_of_every_version_know) {
   static_assert(store_service::number_of<adopt_request>() == 10);
   static_assert(store_service::number_of<store_many_request>() == 11);
   static_assert(store_service::number_of<load_many_request>() == 12);
-  static_assert(store_service::end_number == 13);
+  static_assert(store_service::number_of<watch_request>() == 13);
+  static_assert(store_service::number_of<unwatch_request>() == 14);
+  static_assert(store_service::number_of<watch_news_request>() == 15);
+  static_assert(store_service::end_number == 16);
   static_assert(node_service::name == "node");
   static_assert(node_service::number_of<directory_request>() == 32);
   static_assert(node_service::number_of<node_status_request>() == 33);
@@ -72,7 +75,10 @@ BOOST_AUTO_TEST_CASE(numbers_and_names_are_what_peers_of_every_version_know) {
   static_assert(checkpoint_service::number_of<verify_request>() == 71);
   static_assert(checkpoint_service::number_of<erase_checkpoint_request>() == 72);
   static_assert(checkpoint_service::number_of<repack_request>() == 73);
-  static_assert(checkpoint_service::end_number == 74);
+  static_assert(checkpoint_service::number_of<watch_request>() == 74);
+  static_assert(checkpoint_service::number_of<unwatch_request>() == 75);
+  static_assert(checkpoint_service::number_of<watch_news_request>() == 76);
+  static_assert(checkpoint_service::end_number == 77);
   static_assert(counter_service::number_of<echo_request>() == 897);
 }
 
@@ -84,9 +90,10 @@ namespace {
 // `save_times::slot_us`, `provider_status::down`, failures, descriptions and marks, what requests
 // and records of models say of their placement, `erase_request::version`, `location::compared`,
 // `adopt_request::asked_all`, `location::start`, `adopt_request::start`, `save_request::run_min`,
-// `enroll_receipt::run`, `save_receipt::run`, `load_receipt::stored_at_ns`.
+// `enroll_receipt::run`, `save_receipt::run`, `load_receipt::stored_at_ns`,
+// `store_request::version_after`, watches of `provider_status`.
 constexpr kept_bytes kept[] = {
-  {"store_request", 215, 0x4d3c603a0ef7c7ba},
+  {"store_request", 216, 0xb72e4e5fe8b53598},
   {"store_receipt", 37, 0x57593ba0eea681d4},
   {"load_request", 116, 0x6665c6f4710e67dd},
   {"load_receipt", 40, 0xf7099750829bf071},
@@ -101,19 +108,25 @@ constexpr kept_bytes kept[] = {
   {"resolve_request", 37, 0x0d681f611970ea1f},
   {"layer_list", 51, 0x95ed84f071b9ef8a},
   {"provider_status_request", 5, 0x8cd045b8efcef9bd},
-  {"provider_status", 75, 0x9df7387ccea63062},
+  {"provider_status", 77, 0x79efb318de2b872d},
   {"locate_request", 18, 0x2999d0d69761bf41},
   {"location", 322, 0x4ac1797a513584b6},
   {"adopt_request", 213, 0xd0b73c21efa4195a},
   {"done_reply", 5, 0x8cd045b8efcef9bd},
-  {"store_many_request", 450, 0x87904c1c6e2cb3cf},
+  {"store_many_request", 453, 0x23b98318149f92fd},
   {"store_many_reply", 107, 0x3cbddf21abfa185c},
   {"load_many_request", 243, 0x9573abe4eded4d6b},
   {"load_many_reply", 113, 0x915d0ccf72c5e4bc},
+  {"watch_request", 27, 0x6308f3504da4a909},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"unwatch_request", 5, 0x8cd045b8efcef9bd},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"watch_news_request", 5, 0x8cd045b8efcef9bd},
+  {"watch_news", 32, 0x76bfec15586fecc1},
   {"directory_request", 5, 0x8cd045b8efcef9bd},
   {"directory", 210, 0xccfac48a10d90f11},
   {"node_status_request", 5, 0x8cd045b8efcef9bd},
-  {"node_status", 964, 0xcd5ab745455e1613},
+  {"node_status", 971, 0x949b093990b7e1ca},
   {"enroll_request", 169, 0xd1335f3e21172d88},
   {"enroll_receipt", 150, 0xf9f6ce9f5995cc90},
   {"leave_request", 6, 0x92ac567be0d5d040},
@@ -134,6 +147,12 @@ constexpr kept_bytes kept[] = {
   {"done_reply", 5, 0x8cd045b8efcef9bd},
   {"repack_request", 6, 0x8e156c4da4ed8f0c},
   {"repack_receipt", 12, 0x55e95afc57a8543a},
+  {"watch_request", 27, 0x6308f3504da4a909},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"unwatch_request", 5, 0x8cd045b8efcef9bd},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"watch_news_request", 5, 0x8cd045b8efcef9bd},
+  {"watch_news", 32, 0x76bfec15586fecc1},
 };
 
 } // namespace

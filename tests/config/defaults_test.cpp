@@ -189,6 +189,7 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.limits.queued_max == 1024u);
   BOOST_TEST(s.limits.windows_max == 8u);
   BOOST_TEST(s.limits.shutdown_timeout_ms == 10'000u);
+  BOOST_TEST(s.limits.watches_max == 32'768u);
   BOOST_TEST(s.client.staging_bytes == 64u << 20);
   BOOST_TEST(s.client.request_timeout_ms == 60'000u);
   BOOST_TEST(s.client.connect_timeout_ms == 5000u);

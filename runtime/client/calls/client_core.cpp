@@ -297,6 +297,14 @@ std::uint32_t client_core::left_ms(time_point deadline) {
   return static_cast<std::uint32_t>(std::max<std::int64_t>(left, 0));
 }
 
+void client_core::run(std::function<void()> work) {
+  actors::run_in(engine_->system(), caller_, std::move(work));
+}
+
+parked_watches& client_core::watches_at(watched what, std::size_t provider) {
+  return watches_.try_emplace({what, provider}, *this, what, provider).first->second;
+}
+
 void client_core::at(time_point when, std::function<void()> work) {
   auto left = std::chrono::ceil<std::chrono::milliseconds>(when - steady_clock::now());
   actors::run_in(

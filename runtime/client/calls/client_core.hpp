@@ -11,6 +11,7 @@
 #include <millrace/core/placement.hpp>
 #include <millrace/runtime/client/calls/known_models.hpp>
 #include <millrace/runtime/client/calls/layer_cache.hpp>
+#include <millrace/runtime/client/calls/parked_watches.hpp>
 #include <millrace/runtime/node/engine.hpp>
 
 #include <chrono>
@@ -86,7 +87,9 @@ public:
   /// Returns when such an operation stops looking for providers: half of its time is left for those
   /// that it has found.
   time_point search_deadline_after(std::chrono::milliseconds timeout = {}) const;
-  /// Runs `work` then, in the actor that also runs the completions of `ask`.
+  /// Runs `work` in the actor that also runs the completions of `ask`.
+  void run(std::function<void()> work);
+  /// Runs `work` then, in that actor.
   void at(time_point when, std::function<void()> work);
 
   /// Returns how long to wait for one whose answer others can do without.
@@ -109,6 +112,9 @@ public:
   /// to.
   /// Errors:  as `place`.
   result<std::size_t> place_new(const std::string& model, const std::string& group);
+
+  /// Returns this client's watches at provider number `provider`, for use in the client's actor.
+  parked_watches& watches_at(watched what, std::size_t provider);
 
   /// Makes a promise whose waiters help with the I/O.
   template <class T>
@@ -236,6 +242,7 @@ private:
   std::shared_ptr<memory_source> staging_;
   std::thread makes_staging_;
   std::map<std::string, std::pair<layout, std::shared_ptr<const model_graph>>> chains_;
+  std::map<std::pair<watched, std::size_t>, parked_watches> watches_; // in the caller only
 };
 
 } // namespace millrace::runtime

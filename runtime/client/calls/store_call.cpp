@@ -166,6 +166,9 @@ struct store_call : std::enable_shared_from_this<store_call> {
         self->places = *found;
         self->provider = found->home;
         self->request.by = found->by;
+        self->request.version_after = 0;
+        for (auto& copy : found->copies)
+          self->request.version_after = std::max(self->request.version_after, copy.version);
         self->told_all = false;
         self->send();
       });

@@ -1,0 +1,144 @@
+// The steps of every call that waits for something newer: park, look, wait, look again.
+// Internal, used by `watches`; needs CAF.
+#pragma once
+
+#include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/runtime/client/calls/parked_watches.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace millrace::runtime {
+
+/// Waits at one provider. It looks once after the watch is parked, and then whenever it is woken,
+/// so what comes between is not missed. Used in the client's actor only.
+template <class Reply>
+class watch_at_provider : public std::enable_shared_from_this<watch_at_provider<Reply>> {
+public:
+  /// Looks for what is newer; empty: there is nothing yet.
+  using look = std::function<void(completion<std::optional<Reply>> found)>;
+
+  watch_at_provider(
+    parked_watches& at, actors::watch_request what, time_point deadline, look look_for,
+    completion<Reply> done)
+    : at_(at), what_(std::move(what)), deadline_(deadline), look_for_(std::move(look_for)),
+      done_(std::move(done)) {}
+
+  void begin() {
+    is_waiting_ = true;
+    number_ =
+      at_.park(what_, deadline_, [self = this->shared_from_this()](result<watch_step> step) {
+        self->on_step(step);
+      });
+  }
+
+  /// Withdraws the watch. `done` is not run any more.
+  void stop() {
+    done_ = nullptr;
+    if (std::exchange(is_waiting_, false))
+      at_.withdraw(number_);
+  }
+
+  /// True if the provider has taken the watch.
+  bool was_parked() const noexcept { return was_parked_; }
+
+private:
+  void on_step(const result<watch_step>& step) {
+    if (!done_)
+      return;
+    is_waiting_ = step && *step == watch_step::parked;
+    was_parked_ |= step.has_value();
+    if (!step)
+      return end(fail(step.error()));
+    if (!std::exchange(is_looking_, true))
+      look_for_([self = this->shared_from_this()](result<std::optional<Reply>> found) {
+        self->on_look(std::move(found));
+      });
+  }
+
+  void on_look(result<std::optional<Reply>> found) {
+    is_looking_ = false;
+    if (!done_)
+      return;
+    if (!found)
+      end(fail(found.error()));
+    else if (*found)
+      end(std::move(**found));
+    else if (!is_waiting_) // woken, and it was gone again or came during the look
+      begin();
+  }
+
+  void end(result<Reply> outcome) {
+    auto done = std::exchange(done_, nullptr);
+    stop();
+    done(std::move(outcome));
+  }
+
+  parked_watches& at_;
+  const actors::watch_request what_;
+  const time_point deadline_;
+  const look look_for_;
+  completion<Reply> done_; // null: it has ended
+  std::uint64_t number_ = 0;
+  bool is_waiting_ = false; // parked, or about to be
+  bool was_parked_ = false;
+  bool is_looking_ = false;
+};
+
+/// One call of the client. It ends once: with what is newer, with an error, or at its deadline.
+template <class Reply>
+class watch_call : public std::enable_shared_from_this<watch_call<Reply>> {
+public:
+  watch_call(
+    std::shared_ptr<client_core> core, std::string group, std::string model,
+    std::chrono::milliseconds timeout)
+    : core_(std::move(core)), group_(std::move(group)), model_(std::move(model)),
+      deadline_(core_->deadline_after(timeout)), done_(core_->template make_promise<Reply>()) {}
+  virtual ~watch_call() = default;
+
+  future<Reply> begin() {
+    auto self = this->shared_from_this();
+    // The caller does not have the future yet, so it cannot have cancelled.
+    static_cast<void>(done_.on_cancel([core = core_, weak = std::weak_ptr{self}] {
+      core->run([weak] {
+        if (auto call = weak.lock())
+          call->end(fail(errc::cancelled, "cancelled by the caller"));
+      });
+    }));
+    core_->at(deadline_, [weak = std::weak_ptr{self}] {
+      if (auto call = weak.lock())
+        call->end(fail(
+          errc::deadline_exceeded, "nothing newer of {} came within the call's time",
+          call->model_));
+    });
+    core_->run([self] { self->start(); });
+    return done_.get_future();
+  }
+
+protected:
+  // Called in the client's actor:
+  virtual void start() = 0;
+  virtual void stop() = 0;
+
+  void end(result<Reply> outcome) {
+    if (std::exchange(has_ended_, true))
+      return;
+    stop();
+    done_.set(std::move(outcome));
+  }
+  bool has_ended() const noexcept { return has_ended_; }
+
+  const std::shared_ptr<client_core> core_;
+  const std::string group_, model_;
+  const time_point deadline_;
+
+private:
+  const promise<Reply> done_;
+  bool has_ended_ = false;
+};
+
+} // namespace millrace::runtime
