@@ -235,6 +235,25 @@ int repack(invocation& call, const checkpoints_options& options) {
   return failed.empty() ? exit_ok : exit_failed;
 }
 
+struct wait_options : connection_options {
+  std::string model;
+  std::optional<std::uint64_t> newer_than;
+};
+
+int wait(invocation& call, const wait_options& options) {
+  auto client = connect_to(options);
+  if (!client)
+    return report(call, client.error());
+  auto later = client->checkpoints(options.group).newer(options.model, options.newer_than).result();
+  if (!later)
+    return report(call, later.error());
+  if (call.json)
+    print_json(call, to_json(*later));
+  else
+    call.out << printable(later->model) << " step " << later->complete_steps.back() << '\n';
+  return exit_ok;
+}
+
 void add_list(CLI::App& checkpoints, invocation& call) {
   auto [command, options] = add_command<checkpoints_options>(
     checkpoints, call, "ls", "List the models whose names begin with PREFIX, with their steps",
@@ -251,6 +270,23 @@ void add_view(CLI::App& checkpoints, invocation& call) {
   command->add_option("--rank", options->rank, "tensors of this rank only")->type_name("NUMBER");
 }
 
+void add_wait(CLI::App& checkpoints, invocation& call) {
+  auto [command, options] = add_command<wait_options>(
+    checkpoints, call, "wait", "Wait until a model has a later step that all ranks have", wait);
+  add_connection_options(*command, *options);
+  options->group.clear();
+  command
+    ->add_option("--group", options->group, "the group of providers (default: all that keep some)")
+    ->type_name("NAME");
+  command->add_option("model", options->model, "name of the model, which need not exist yet")
+    ->type_name("MODEL")
+    ->required();
+  command
+    ->add_option("--newer-than", options->newer_than, "a step above this one (default: any step)")
+    ->type_name("STEP")
+    ->check(whole_number());
+}
+
 void add_verify(CLI::App& checkpoints, invocation& call) {
   auto [command, options] = add_command<checkpoints_options>(
     checkpoints, call, "verify", "Read versions again and compare them with their checksums",
@@ -265,10 +301,11 @@ void add_verify(CLI::App& checkpoints, invocation& call) {
 
 void add_checkpoints_command(CLI::App& app, invocation& call) {
   auto* checkpoints = app.add_subcommand(
-    "checkpoints", "List, verify, dump, load and remove checkpoints; reclaim their space");
+    "checkpoints", "List, await, verify, dump, load and remove checkpoints; reclaim their space");
   checkpoints->require_subcommand(1);
   add_list(*checkpoints, call);
   add_view(*checkpoints, call);
+  add_wait(*checkpoints, call);
   add_verify(*checkpoints, call);
   add_dump_command(*checkpoints, call);
   add_load_command(*checkpoints, call);

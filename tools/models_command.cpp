@@ -18,6 +18,7 @@ struct models_options : connection_options {
   std::string prefix;
   std::string model;
   std::vector<std::string> models;
+  std::uint64_t newer_than = 0;
 };
 
 // The marks that the listing removes go before the process does.
@@ -72,6 +73,22 @@ int show_model(invocation& call, const models_options& options) {
   return exit_ok;
 }
 
+int wait(invocation& call, const models_options& options) {
+  auto client = connect_to(options);
+  if (!client)
+    return report(call, client.error());
+  auto newer = client->repository(options.group).newer(options.model, options.newer_than).result();
+  if (!newer)
+    return report(call, newer.error());
+  auto found = summarize(*newer);
+  if (call.json)
+    print_json(call, to_json(found));
+  else
+    call.out << printable(found.name) << " version " << found.version << ", "
+             << human_size(found.size_bytes) << '\n';
+  return exit_ok;
+}
+
 using change = std::function<future<void>(repository&, const std::string& model)>;
 
 // Applies a change to every named model, also after one of them failed.
@@ -121,7 +138,7 @@ void add_change(
 
 void add_models_command(CLI::App& app, invocation& call) {
   auto* models =
-    app.add_subcommand("models", "List, describe, verify, remove, pin and salvage models");
+    app.add_subcommand("models", "List, describe, await, verify, remove, pin and salvage models");
   models->require_subcommand(1);
   auto [ls, listed] = add_command<models_options>(
     *models, call, "ls", "List the models whose names begin with PREFIX", list);
@@ -133,6 +150,17 @@ void add_models_command(CLI::App& app, invocation& call) {
   describe->add_option("model", described->model, "name of the model")
     ->type_name("MODEL")
     ->required();
+  auto [waits, waited] = add_command<models_options>(
+    *models, call, "wait", "Wait until a model has a version that is newer", wait);
+  add_group_options(*waits, *waited);
+  waits->add_option("model", waited->model, "name of the model, which need not exist yet")
+    ->type_name("MODEL")
+    ->required();
+  waits
+    ->add_option(
+      "--newer-than", waited->newer_than, "a version above this number (default: any version)")
+    ->type_name("VERSION")
+    ->check(whole_number());
   add_models_verify(*models, call);
   add_change(
     *models, call, "rm", "Remove models; who reads one finishes", "removed",

@@ -51,15 +51,22 @@ json status_json(const actors::provider_status& p) {
     {"loaded_bytes", p.store.loaded_bytes},
     {"descriptions_bytes", p.store.descriptions_bytes},
     {"views_bytes", p.store.views_bytes},
+    {"watches", p.store.watches},
     {"actor_failures", p.actor_failures}};
   if (!p.last_failure.empty())
     out["last_failure"] = p.last_failure;
   auto& c = p.checkpoints;
   if (c.kept)
-    out["checkpoints"] = {{"registered", c.registered},     {"saves_in_flight", c.saves_in_flight},
-                          {"saves_queued", c.saves_queued}, {"saves", c.saves},
-                          {"saves_failed", c.saves_failed}, {"saved_bytes", c.saved_bytes},
-                          {"restores", c.restores},         {"restored_bytes", c.restored_bytes}};
+    out["checkpoints"] = {
+      {"registered", c.registered},
+      {"saves_in_flight", c.saves_in_flight},
+      {"saves_queued", c.saves_queued},
+      {"saves", c.saves},
+      {"saves_failed", c.saves_failed},
+      {"saved_bytes", c.saved_bytes},
+      {"restores", c.restores},
+      {"restored_bytes", c.restored_bytes},
+      {"watches", c.watches}};
   if (c.flushes)
     out["flush"] = {
       {"waiting", c.flushed.waiting},

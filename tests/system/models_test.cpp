@@ -64,6 +64,25 @@ BOOST_AUTO_TEST_CASE(what_one_process_stores_another_loads) {
   BOOST_TEST(peer(s, "load", "big", 24, 8).out == "same verified\n");
 }
 
+BOOST_AUTO_TEST_CASE(a_command_waits_for_a_version_that_is_newer) {
+  scratch dir;
+  service s{dir};
+  BOOST_TEST(peer(s, "store", "m", 1, 7).code == 0);
+  auto found = parsed(s.command({"models", "wait", "m", "--json"}));
+  BOOST_TEST(found.at("name") == "m");
+  auto version = std::to_string(found.at("version").get<std::uint64_t>());
+  auto late =
+    s.command({"models", "wait", "m", "--newer-than", version, "--timeout", "300ms", "--json"});
+  BOOST_TEST(late.code == 1);
+  BOOST_TEST(json::parse(late.err).at("error").at("code") == "deadline_exceeded", late.err);
+  BOOST_TEST(s.command({"models", "wait", "m", "--newer-than", "-1"}).code == 2);
+  BOOST_TEST(s.command({"models", "wait"}).code == 2);
+  // Its provider keeps no checkpoints.
+  auto none = s.command({"checkpoints", "wait", "m", "--json"});
+  BOOST_TEST(none.code == 1);
+  BOOST_TEST(json::parse(none.err).at("error").at("code") == "not_found", none.err);
+}
+
 BOOST_AUTO_TEST_CASE(a_durable_model_is_there_after_a_restart) {
   scratch dir;
   service s{
