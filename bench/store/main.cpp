@@ -19,7 +19,8 @@ struct options : model_options {
 };
 
 void declare(CLI::App& app, options& o) {
-  add_options(app, o, {"graph", "memory", "own", "clients", "latency", "small", "rocksdb"});
+  add_options(
+    app, o, {"graph", "memory", "own", "clients", "latency", "small", "watch", "rocksdb"});
   // For the service, which is this program. No group: --help leaves it out.
   app.add_option("--serve", o.serve)->group("");
 }
@@ -43,7 +44,7 @@ void run_sections(stage& s, const std::string& only) {
   auto wanted = [&](const std::string& name) { return only.empty() || only == name; };
   if (wanted("graph"))
     graph_section(s);
-  auto in_memory = {"latency", "small", "memory", "own", "clients"};
+  auto in_memory = {"latency", "small", "watch", "memory", "own", "clients"};
   if (std::none_of(in_memory.begin(), in_memory.end(), wanted))
     return wanted("rocksdb") ? rocksdb_section(s) : void();
   {
@@ -55,6 +56,8 @@ void run_sections(stage& s, const std::string& only) {
       latency_section(s, memory);
     if (wanted("small"))
       small_section(s, memory);
+    if (wanted("watch"))
+      watch_section(s, memory);
     if (wanted("memory"))
       memory_section(s, memory);
     if (wanted("own"))

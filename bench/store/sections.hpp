@@ -73,6 +73,9 @@ void latency_section(stage& s, service& memory);
 /// Measures small models, many of them under way at a time.
 void small_section(stage& s, service& memory);
 
+/// Measures how soon a waiting client hears of a publication, and what idle watches cost.
+void watch_section(stage& s, service& memory);
+
 /// Measures durable stores, and loads from disk.
 void rocksdb_section(stage& s);
 
