@@ -66,11 +66,15 @@ struct load_receipt {
   stage_times times;
   std::vector<std::uint8_t> eager;
   std::uint64_t stored_at_ns = 0; // of the version; 0, from older builds: not said
+  std::uint64_t extra_bytes = 0;  // the size of the user's bytes of a checkpoint's version
+  // Those bytes. They do not travel in this message: the client asks for them, see
+  // `restore_request::extra`.
+  std::vector<std::uint8_t> extra;
 
   friend bool operator==(const load_receipt&, const load_receipt&) = default;
 };
 MILLRACE_INSPECT(
   load_receipt, x.model, x.version, x.size_bytes, x.provider, x.verified, x.driver, x.times,
-  x.eager, x.stored_at_ns)
+  x.eager, x.stored_at_ns, x.extra_bytes)
 
 } // namespace millrace::actors

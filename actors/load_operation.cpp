@@ -245,6 +245,7 @@ private:
     receipt_.model = request_.model;
     receipt_.version = model().record().version;
     receipt_.stored_at_ns = model().record().stored_at_ns;
+    receipt_.extra_bytes = model().record().extra_bytes;
     receipt_.provider = context_->provider;
     succeed();
   }

@@ -45,7 +45,7 @@ window_filler fill_directly(std::shared_ptr<pull_work> work) {
 }
 
 window_pull::window_pull(
-  std::shared_ptr<pull_work> work, storage::reservation& room, window_filler fill, events events)
+  std::shared_ptr<pull_work> work, storage::window_space& room, window_filler fill, events events)
   : work_(std::move(work)), room_(&room), fill_(std::move(fill)), events_(std::move(events)),
     windows_(room.window_count()) {
   outcome_.written_back = true;

@@ -65,7 +65,8 @@ public:
 
   /// `room` must live until `done` has run or `stop` was called.
   window_pull(
-    std::shared_ptr<pull_work> work, storage::reservation& room, window_filler fill, events events);
+    std::shared_ptr<pull_work> work, storage::window_space& room, window_filler fill,
+    events events);
 
   void start();
   /// Stops the pull: it reports nothing more and does not touch `room` again.
@@ -81,7 +82,7 @@ private:
   void end(result<filled_window> outcome);
 
   std::shared_ptr<pull_work> work_;
-  storage::reservation* room_;
+  storage::window_space* room_;
   window_filler fill_;
   events events_;
   filled_window outcome_;

@@ -167,6 +167,10 @@ key_table<checkpoint_settings> keys_of() {
       "slot_wait", 1, day_ms,
       "time that a save waits for a slot, while other ranks have yet to complete an earlier step "
       "or versions are being read; then it fails with `busy`, which names them"))),
+    key<&s::extra_bytes_max>(expert(size(
+      "extra_max", 0, 256 * mib,
+      "bytes of the user that one save of a shard may bring beside the tensors; they are kept with "
+      "the version. 0: none"))),
     key<&s::staging_piece_bytes>(expert(
       size("staging_piece", mib, gib, "size of one piece of the staging memory for snapshots"))),
     key<&s::staging_pieces>(expert(count(

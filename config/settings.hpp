@@ -94,6 +94,7 @@ struct checkpoint_settings {
   std::uint32_t registrations_max = 1024;      // each provider
   std::uint32_t saves_queued_max = 4;          // one shard's, behind the one in flight
   std::uint64_t slot_wait_ms = 30'000;         // a save's wait until a slot can be filled
+  std::uint64_t extra_bytes_max = 16 * mib;    // the user's, with one version of a shard
   std::uint64_t staging_piece_bytes = 8 * mib; // a block through which snapshots pass
   std::uint32_t staging_pieces = 8;            // each provider
   std::uint32_t repack_below_percent = 10;     // free space below which `repack: when_low` acts

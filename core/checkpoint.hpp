@@ -14,6 +14,13 @@ namespace millrace {
 
 inline constexpr std::uint32_t world_size_max = 65536;
 inline constexpr std::uint32_t keep_max = 64;
+/// No configuration permits more bytes of the user with a version of a shard.
+inline constexpr std::uint64_t extra_bytes_max = 256u << 20;
+
+/// Describes the user's bytes of a version as a tensor.
+inline tensor_desc extra_tensor(std::uint64_t size_bytes) {
+  return {"the user's bytes", dtype::u8, {size_bytes}};
+}
 
 /// One rank's part of a model, registered once per training job. A step can be restored when every
 /// shard from 0 to `world_size - 1` has it.

@@ -55,6 +55,9 @@ struct model_record {
   std::uint64_t stored_at_ns = 0; // wall clock
   /// `digest_count(bytes)` values for each tensor, in order; empty when stored without checksums.
   std::vector<std::uint64_t> digests;
+  /// The size of the user's bytes that a checkpoint's version has; it is not stored here and does
+  /// not travel.
+  std::uint64_t extra_bytes = 0;
 
   friend bool operator==(const model_record&, const model_record&) = default;
 };

@@ -68,16 +68,14 @@ struct window {
   std::shared_ptr<void> hold;
 };
 
-/// Space for one version of a model, which is invisible until it is published.
+/// Space that a caller fills window by window.
 ///
 /// Order of calls: for every index in [0, window_count()): `acquire` → the caller fills the pieces
-/// → `commit`. Windows may be taken in any order, and several at once. When all are committed:
-/// `publish`. Destroying a reservation that was not published abandons it: nothing of it is
-/// visible, and its space is returned when the last `hold` is destroyed.
-/// Threads: calls for one reservation one at a time.
-class reservation {
+/// → `commit`. Windows may be taken in any order, and several at once.
+/// Threads: calls for one space one at a time.
+class window_space {
 public:
-  virtual ~reservation() = default;
+  virtual ~window_space() = default;
 
   /// The number of windows. 0 for a model without bytes, which is published at once.
   virtual std::uint32_t window_count() const noexcept = 0;
@@ -96,7 +94,16 @@ public:
   /// Tells that the window is filled. The bucket may now write it to its medium and reuse its
   /// memory.
   virtual void commit(std::uint32_t index, completion<void> done) = 0;
+};
 
+/// Space for one version of a model, which is invisible until it is published.
+///
+/// When all windows are committed: `publish`. Destroying a reservation that was not published
+/// abandons it: nothing of it is visible, and its space is returned when the last `hold` is
+/// destroyed.
+/// Threads: calls for one reservation one at a time.
+class reservation : public window_space {
+public:
   /// Makes the version visible, atomically, in place of an older one of the same name, and returns
   /// its number, which is larger than `model_spec::version_after` and all that the bucket has used.
   /// `digests`: as in `model_record`, or empty. On success the version is as durable as the bucket.

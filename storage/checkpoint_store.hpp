@@ -40,6 +40,8 @@ struct save_spec {
   std::uint64_t run_min = 0;
   /// Says a client that tells no run: this is the first save since it restored a version.
   bool went_back = false;
+  /// The size of the user's bytes that belong to the version. They differ from save to save.
+  std::uint64_t extra_bytes = 0;
 };
 
 /// A version that is being filled.
@@ -52,6 +54,11 @@ public:
   /// After `publish` has succeeded: whether it completed the step.
   virtual bool complete() const noexcept = 0;
 
+  /// Returns the space of the user's bytes: one tensor of `save_spec::extra_bytes` bytes. All its
+  /// windows are committed before `publish`. Null without such bytes, and once `publish` was
+  /// called. Calls for it and for the tensors' windows are made one at a time.
+  virtual window_space* extra() noexcept = 0;
+
   /// The run in which the version is saved.
   virtual std::uint64_t run() const noexcept = 0;
 };
@@ -60,18 +67,27 @@ public:
 /// total is not known. Returns false to stop the operation. Any thread.
 using progress_callback = std::function<bool(std::uint64_t done, std::uint64_t total)>;
 
+/// Which bytes of a version are opened.
+enum class version_part : std::uint8_t {
+  tensors,
+  extra, // the user's bytes alone, as one tensor `extra_tensor`
+  all,   // the tensors and, if there are any, the user's bytes after them
+};
+
 /// Chooses one of a shard's versions.
 struct version_choice {
   std::optional<std::uint64_t> step = {}; // absent: the newest complete one
   /// Chooses the version with this time, as a listing shows it, whatever `step` is: a rank may have
   /// saved a step more than once. 0: the version that a restore takes.
   std::uint64_t saved_at_ns = 0;
+  version_part part = version_part::tensors;
 };
 
 /// A table of the shards of models.
 ///
 /// A version is an `opened_model`. Its record has the shard's layout as `spec.tensors`, the model's
-/// name, the step as `version`, the wall clock as `stored_at_ns`, and the digests.
+/// name, the step as `version`, the wall clock as `stored_at_ns`, the digests, and the size of the
+/// user's bytes as `extra_bytes`.
 ///
 /// *Newest* means saved last, whatever the step's number: a job that went back to an older step
 /// continues from there. A step is *complete* when every shard of the world has a done version of
@@ -107,11 +123,12 @@ public:
   /// never registered counts as such a rank.
   ///
   /// The caller fills the windows as with a bucket. `publish(digests)`, where the digests are
-  /// required, makes the bytes persistent unless `written_back` was called. Only then it marks the
-  /// slot *done* with step, wall clock and digests, atomically. Its value is the step. An abandoned
-  /// reservation leaves the slot empty.
+  /// required, those of the user's bytes last, makes the bytes persistent unless `written_back` was
+  /// called. Only then it marks the slot *done* with step, wall clock and digests, atomically. Its
+  /// value is the step. An abandoned reservation leaves the slot empty.
   /// Errors: `not_found` for a shard that is not enrolled; `busy` when no slot can be filled yet,
-  ///         naming for each slot its use, or the ranks that it waits for.
+  ///         naming for each slot its use, or the ranks that it waits for; `no_space` when there is
+  ///         no room for the user's bytes.
   ///
   /// `freed`, which may be empty, is kept only when the answer is `busy`. It runs once, on any
   /// thread and with no lock held, when a slot of the shard may be free, maybe before `done` has

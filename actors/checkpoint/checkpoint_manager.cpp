@@ -166,6 +166,7 @@ private:
     receipt.durable = deps_.store->capabilities().durable;
     receipt.resumed = found->resumed;
     receipt.run = found->run;
+    receipt.extra_bytes_max = deps_.limits.extra_bytes_max;
     receipt.model = std::move(found->model);
     auto puller = spawn_puller(*e);
     pullers_.insert(puller.address());
@@ -193,6 +194,7 @@ private:
     deps.busy = e.request.busy;
     deps.queued_max = deps_.limits.saves_queued_max;
     deps.slot_wait_ms = deps_.limits.slot_wait_ms;
+    deps.extra_bytes_max = deps_.limits.extra_bytes_max;
     deps.counters = counters_;
     deps.saved = deps_.saved;
     deps.published = [this, context = context_, model = e.request.shard.model](std::uint64_t step) {
@@ -240,6 +242,9 @@ private:
     storage::version_choice which;
     if (!request.latest)
       which.step = request.step;
+    which.saved_at_ns = request.saved_at_ns;
+    if (request.extra)
+      which.part = storage::version_part::extra;
     auto open = opener(request.model, request.rank, which);
     load_request load;
     load.model = std::move(request.model);
@@ -253,16 +258,17 @@ private:
         return make_load_operation(
           context_, std::move(load), std::move(open), arrived, std::move(done), "step");
       },
-      [this](auto& outcome) {
+      [this, of_tensors = !request.extra](auto& outcome) {
         if (outcome) {
-          ++restores_;
+          restores_ += of_tensors;
           restored_bytes_ += outcome->size_bytes;
         }
       });
   }
 
   caf::result<verify_receipt> verify(verify_request& request) {
-    auto open = opener(request.model, request.rank, {request.step, request.saved_at_ns});
+    auto open = opener(
+      request.model, request.rank, {request.step, request.saved_at_ns, storage::version_part::all});
     return operate<verify_receipt>(
       reads_,
       [&](auto arrived, auto done) {

@@ -35,10 +35,15 @@ struct enroll_receipt {
   bool resumed = false; // the shard was known, and its versions are there
   checkpoint_summary model;
   std::uint64_t run = 0; // in which the shard takes part
+  // The most bytes of the user that a save may bring (`checkpoints.extra_max`); 0 from older
+  // services, which keep none.
+  std::uint64_t extra_bytes_max = 0;
 
   friend bool operator==(const enroll_receipt&, const enroll_receipt&) = default;
 };
-MILLRACE_INSPECT(enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model, x.run)
+MILLRACE_INSPECT(
+  enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model, x.run,
+  x.extra_bytes_max)
 
 /// Ends a registration in order. If the process goes first, the registration ends by itself, as not
 /// finished.
@@ -60,10 +65,11 @@ struct save_request {
   // The first run in which the save may begin: after a restore, the one after the last in which the
   // rank took part before. 0: any, or the asker is of an older build.
   std::uint64_t run_min = 0;
+  bulk_handle extra; // the user's bytes, readable until the version is done; names none: no bytes
   asker from = {};
 };
 MILLRACE_INSPECT(
-  save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.went_back, x.run_min)
+  save_request, x.registration, x.step, x.snapshot, x.timeout_ms, x.went_back, x.run_min, x.extra)
 
 /// Waits until the step's version is *done*: persistent, with checksums. Sent right after its
 /// `save_request`.
@@ -119,10 +125,16 @@ struct restore_request {
   std::vector<selection> selections; // as in `load_request`
   bulk_handle target;
   std::uint32_t timeout_ms = 0;
+  // Asks for the user's bytes instead: `selections` has them as one tensor, see
+  // `extra_tensor`. A client asks when a receipt says that there are some.
+  bool extra = false;
+  // Picks one of several versions of the step. 0: the one that a restore picks.
+  std::uint64_t saved_at_ns = 0;
   asker from = {};
 };
 MILLRACE_INSPECT(
-  restore_request, x.model, x.rank, x.latest, x.step, x.selections, x.target, x.timeout_ms)
+  restore_request, x.model, x.rank, x.latest, x.step, x.selections, x.target, x.timeout_ms, x.extra,
+  x.saved_at_ns)
 
 struct checkpoint_list {
   std::vector<checkpoint_summary> models;
@@ -162,7 +174,8 @@ MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms, x.saved_
 
 struct verify_receipt {
   std::uint64_t size_bytes = 0;
-  std::vector<std::string> corrupt; // tensors whose checksums do not match
+  // Tensors whose checksums do not match, and "the user's bytes".
+  std::vector<std::string> corrupt;
 
   friend bool operator==(const verify_receipt&, const verify_receipt&) = default;
 };
@@ -198,7 +211,9 @@ struct checkpoint_service
       method<leave_request, done_reply>,
       // Pulls the registered memory into a slot. The answer is `staged`.
       // Errors: not_found (no such registration), busy (also when no slot could be filled for
-      //         `checkpoints.slot_wait`), permission_denied, peer_lost, deadline_exceeded.
+      //         `checkpoints.slot_wait`), invalid_argument (more bytes of the user than
+      //         `checkpoints.extra_max`), no_space (for these), permission_denied, peer_lost,
+      //         deadline_exceeded.
       method<save_request, save_receipt>,
       // Waits until the same save is *done*. Fails with the save's error.
       method<durable_request, save_receipt>,

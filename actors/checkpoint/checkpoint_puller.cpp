@@ -41,6 +41,7 @@ public:
     context_->busy = deps_.busy;
     context_->slot_wait_ms = deps_.slot_wait_ms;
     context_->published = std::move(deps_.published);
+    context_->extra_bytes_max = deps_.extra_bytes_max;
   }
 
   const char* name() const override { return "checkpoint_puller"; }
@@ -68,7 +69,7 @@ private:
     asked->request = request;
     asked->deadline = deadline_of(request.timeout_ms, deps_.bounds, now());
     asked->staged = rp;
-    if (auto bad = refusal(); !bad.ok()) {
+    if (auto bad = refusal(request); !bad.ok()) {
       finish(asked, fail(bad));
       return rp;
     }
@@ -80,10 +81,19 @@ private:
     return rp;
   }
 
-  status refusal() const {
+  status refusal(const save_request& request) const {
     auto name = fmt::format("{}, rank {}", context_->shard.model, context_->shard.rank);
     if (left_)
       return {errc::not_found, "the registration of {} has ended; register again", name};
+    if (auto bytes = size_bytes(request.extra); bytes > deps_.extra_bytes_max)
+      return {
+        errc::invalid_argument,
+        "step {} of {} has {} bytes of the user; provider {} keeps {} (checkpoints.extra_max)",
+        request.step,
+        name,
+        bytes,
+        deps_.provider,
+        deps_.extra_bytes_max};
     if (queue_.empty())
       return {};
     auto running = fmt::format("{}: step {} is being saved", name, queue_.front()->request.step);

@@ -48,6 +48,7 @@ struct checkpoint_puller_deps {
   std::uint32_t queued_max = 4; // saves that wait behind the one in flight
   // How long the save in flight waits for a slot.
   std::uint64_t slot_wait_ms = config::checkpoint_settings{}.slot_wait_ms;
+  std::uint64_t extra_bytes_max = config::checkpoint_settings{}.extra_bytes_max;
   std::shared_ptr<save_counters> counters;
   std::function<void(const save_receipt&)> saved; // called when a version is done; may be empty
   /// Called when a step may have become complete. May be empty.

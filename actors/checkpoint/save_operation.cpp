@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace millrace::actors {
 
 namespace {
@@ -47,8 +50,8 @@ public:
   save_operation_impl(
     std::shared_ptr<puller_context> context, const save_request& request, events events)
     : context_(std::move(context)), snapshot_(request.snapshot), run_min_(request.run_min),
-      went_back_(request.went_back && request.run_min == 0), events_(std::move(events)),
-      created_(steady_clock::now()) {
+      went_back_(request.went_back && request.run_min == 0), extra_(request.extra),
+      events_(std::move(events)), created_(steady_clock::now()) {
     receipt_.model = context_->shard.model;
     receipt_.rank = context_->shard.rank;
     receipt_.step = request.step;
@@ -94,7 +97,7 @@ private:
         alive->on_freed();
     });
     context_->store->begin(
-      {receipt_.model, receipt_.rank, receipt_.step, run_min_, went_back_},
+      {receipt_.model, receipt_.rank, receipt_.step, run_min_, went_back_, size_bytes(extra_)},
       [freed = std::move(freed)] { freed({}); },
       context_->home<std::unique_ptr<pending_version>>(
         [self = shared_from_this()](auto slot) { self->on_slot(std::move(slot)); }));
@@ -131,20 +134,50 @@ private:
     slot_ = std::move(*slot);
     receipt_.run = slot_->run();
     auto self = shared_from_this();
-    work_->context = context_;
-    // The save ends earlier, unless requests for its outcome extend its time.
-    work_->claim = {
-      context_->owner, staging_use::save,
-      created_ + std::chrono::milliseconds{context_->bounds.request_timeout_max_ms}};
-    work_->source = context_->source;
-    work_->offsets = layout_offsets{context_->shard.tensors};
+    prepare(*work_, context_->source, context_->shard.tensors);
     work_->write_back = context_->store->capabilities().cpu_flush;
     receipt_.size_bytes = work_->offsets.size_bytes();
     window_pull::events events;
     events.arrived = [self] { self->on_arrived(); };
     events.done = [self](result<filled_window> filled) { self->on_filled(std::move(filled)); };
     pull_ = std::make_shared<window_pull>(work_, *slot_, filler(), std::move(events));
+    extra_pull_ = make_extra_pull();
     pull_->start();
+    // The save may have failed by now.
+    if (extra_pull_)
+      extra_pull_->start();
+  }
+
+  void prepare(pull_work& work, const bulk_handle& source, const layout& tensors) {
+    work.context = context_;
+    // The save ends earlier, unless requests for its outcome extend its time.
+    work.claim = {
+      context_->owner, staging_use::save,
+      created_ + std::chrono::milliseconds{context_->bounds.request_timeout_max_ms}};
+    work.source = source;
+    work.offsets = layout_offsets{tensors};
+  }
+
+  // The client has a copy of the user's bytes, so that they may arrive later than the tensors.
+  std::shared_ptr<window_pull> make_extra_pull() {
+    auto* room = slot_->extra();
+    if (!room)
+      return nullptr;
+    auto self = shared_from_this();
+    prepare(*extra_work_, extra_, {{extra_tensor(size_bytes(extra_))}});
+    window_pull::events events;
+    events.done = [self](const result<filled_window>& filled) { self->on_extra_filled(filled); };
+    return std::make_shared<window_pull>(
+      extra_work_, *room, fill_where_possible(context_, extra_work_, [] {}), std::move(events));
+  }
+
+  void on_extra_filled(const result<filled_window>& filled) {
+    if (ended())
+      return;
+    if (!filled)
+      return give_up(filled.error().within("the user's bytes"));
+    extra_pull_ = nullptr;
+    publish_if_filled();
   }
 
   window_filler filler() {
@@ -174,6 +207,14 @@ private:
     receipt_.times.pull_us = us_between(pull_at_, filled_at_);
     if (work_->write_back && filled->written_back)
       slot_->written_back();
+    pull_ = nullptr;
+    publish_if_filled();
+  }
+
+  void publish_if_filled() {
+    if (pull_ || extra_pull_)
+      return;
+    std::ranges::copy(extra_work_->digests, std::back_inserter(work_->digests));
     slot_->publish(
       std::move(work_->digests),
       context_->home<std::uint64_t>(
@@ -197,8 +238,9 @@ private:
 
   void end(result<save_receipt> outcome) {
     auto ended = std::exchange(events_, {}).ended;
-    if (pull_)
-      std::exchange(pull_, nullptr)->stop();
+    for (auto* pull : {&pull_, &extra_pull_})
+      if (*pull)
+        std::exchange(*pull, nullptr)->stop();
     slot_.reset();
     ended(std::move(outcome));
   }
@@ -207,6 +249,7 @@ private:
   const bool snapshot_;
   const std::uint64_t run_min_;
   const bool went_back_; // says an older build
+  const bulk_handle extra_;
   bool in_place_ = true;
   events events_;
   save_receipt receipt_;
@@ -214,8 +257,9 @@ private:
   status busy_; // the error while it waits for a slot
   bool freed_ = false;
   std::shared_ptr<pull_work> work_ = std::make_shared<pull_work>();
+  std::shared_ptr<pull_work> extra_work_ = std::make_shared<pull_work>();
   std::unique_ptr<pending_version> slot_;
-  std::shared_ptr<window_pull> pull_;
+  std::shared_ptr<window_pull> pull_, extra_pull_; // until they are over
 };
 
 } // namespace

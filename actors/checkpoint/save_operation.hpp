@@ -29,7 +29,8 @@ public:
   std::uint64_t slot_wait_ms = 0;
   /// Called in the actor when a step may have become complete. May be empty.
   std::function<void(std::uint64_t step)> published;
-  bool direct = true; // false once a transfer straight to a slot was refused
+  std::uint64_t extra_bytes_max = 0; // the user's, with one save
+  bool direct = true;                // false once a transfer straight to a slot was refused
 };
 
 /// A save under way. Both events run in the actor, once each; `staged` comes first, or not at all.

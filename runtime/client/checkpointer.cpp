@@ -63,8 +63,9 @@ checkpointer& checkpointer::operator=(checkpointer other) noexcept {
 
 runtime::shard_state& checkpointer::state() const noexcept { return *offered_->state; }
 
-pending_save checkpointer::save(std::uint64_t step, save_mode mode) {
-  return state().save(step, mode);
+pending_save checkpointer::save(
+  std::uint64_t step, save_mode mode, std::span<const std::byte> extra) {
+  return state().save(step, mode, extra);
 }
 
 status checkpointer::fence() { return state().fence(); }

@@ -7,9 +7,11 @@
 #include <millrace/core/tensor_view.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,10 +90,17 @@ public:
 
   /// Begins to save the registered tensors as `step` and returns at once. The provider's threads
   /// and the runtime's threads in this process copy the bytes; the caller's thread does not.
+  ///
+  /// `extra` are bytes of the user that belong to this rank's version: an epoch, a random state, a
+  /// scheduler. They may differ in size from save to save. The call copies them. They become
+  /// durable together with the tensors, or not at all, and `restore` returns them.
   /// Errors:  `busy` with `when_saving::refuse`, or naming the ranks that lag behind after
-  ///          `checkpoints.slot_wait` of the provider; `no_space`; `peer_lost`; the failure of an
-  ///          earlier save, once. After a failure no thread reads the tensors any more.
-  pending_save save(std::uint64_t step, save_mode mode = save_mode::direct);
+  ///          `checkpoints.slot_wait` of the provider; `invalid_argument` for more bytes in `extra`
+  ///          than `checkpoints.extra_max` of the provider; `unsupported` for any from a provider
+  ///          of an older build; `no_space`; `peer_lost`; the failure of an earlier save, once.
+  ///          After a failure no thread reads the tensors any more.
+  pending_save save(
+    std::uint64_t step, save_mode mode = save_mode::direct, std::span<const std::byte> extra = {});
 
   /// Waits until the tensors may be changed. Call it before each update. It returns at once unless
   /// a pull still runs.
@@ -114,14 +123,16 @@ public:
   [[nodiscard]] status rebind(const std::vector<tensor_view>& tensors);
 
   /// Writes a version into the registered tensors in place. Without a step it takes the newest step
-  /// that all shards have.
-  /// Errors:  `busy` while a save still reads the tensors; `not_found` naming the available steps;
-  ///          `invalid_argument` for a dtype or shape that differs, before any byte moves;
-  ///          `corrupt_data` when a checksum does not match.
+  /// that all shards have. The receipt's `extra` are the bytes that `save` was given with it.
+  /// Errors:  `busy` while a save still reads the tensors, or when the version was replaced before
+  ///          its `extra` was read; `not_found` naming the available steps; `invalid_argument` for
+  ///          a dtype or shape that differs, before any byte moves; `corrupt_data` when a checksum
+  ///          does not match, also one of `extra`.
   future<actors::load_receipt> restore(std::optional<std::uint64_t> step = {});
 
-  /// Writes a version of any shard of the model into any memory. A job with another world size must
-  /// use another model name; it reads the old shards with `checkpoints::load`.
+  /// Writes a version of any shard of the model into any memory, and returns its `extra`. A job
+  /// with another world size must use another model name; it reads the old shards with
+  /// `checkpoints::load`.
   /// Errors:  `not_found` for an unknown rank or step; `invalid_argument` and `corrupt_data` as for
   ///          `restore`.
   future<actors::load_receipt> restore_shard(

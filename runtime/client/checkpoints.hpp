@@ -68,8 +68,8 @@ public:
   future<shard_spec> describe_shard(
     const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step = {});
 
-  /// Writes tensors of a shard's version to the views' memory. Without a step it takes the newest
-  /// complete one.
+  /// Writes tensors of a shard's version to the views' memory, and returns the user's bytes of the
+  /// version as the receipt's `extra`. Without a step it takes the newest complete one.
   /// Errors:  those of `checkpointer::restore`.
   future<actors::load_receipt> load(
     const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,

@@ -3,6 +3,7 @@
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/output_file.hpp>
+#include <millrace/storage/archive/sidecar.hpp>
 #include <millrace/storage/archive/zip_input.hpp>
 #include <millrace/storage/io/file_io.hpp>
 
@@ -163,8 +164,20 @@ status write_archive(
   auto file = output_file::create(path, options.replace);
   if (!file)
     return file.error();
+  auto extra = source.extra();
+  if (!extra)
+    return extra.error().within(writing);
   meter done{options.progress, size_bytes(source.tensors())};
-  if (auto bad = write_as(format, file->path(), source, done); !bad.ok())
+  if (extra->empty()) {
+    if (auto bad = write_as(format, file->path(), source, done); !bad.ok())
+      return bad.within(writing);
+    return file->publish();
+  }
+  source_with_extra labelled{
+    {std::shared_ptr<void>{}, &source}, with_extra(source.metadata(), *extra), {}};
+  if (auto bad = write_as(format, file->path(), labelled, done); !bad.ok())
+    return bad.within(writing);
+  if (auto bad = write_sidecar(path, *extra, options.replace); !bad.ok())
     return bad.within(writing);
   return file->publish();
 }
@@ -192,7 +205,7 @@ result<std::unique_ptr<tensor_source>> open_archive(
     return fail(opened.error().within("opening " + path));
   if (auto bad = validate((*opened)->tensors()); !bad.ok())
     return fail(errc::corrupt_data, "opening {}: {}", path, bad.detail());
-  return opened;
+  return take_sidecar(path, std::move(*opened));
 }
 
 } // namespace millrace::storage::archive

@@ -36,6 +36,10 @@ public:
   /// multiples of `tensor_read_alignment`, except that the end may be the tensor's.
   [[nodiscard]] virtual status read(
     std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) = 0;
+
+  /// Returns the user's bytes of a checkpoint's version; none for other sources.
+  /// Errors: as of `read`.
+  virtual result<std::vector<std::byte>> extra() { return std::vector<std::byte>{}; }
 };
 
 enum class archive_format : std::uint8_t { safetensors, npz, hdf5, torch };
@@ -59,7 +63,9 @@ struct archive_options {
 ///   them, and `open_archive` restores them.
 /// - torch: `F4` and `F6` are refused. Unsigned and 8-bit floating types need a PyTorch that has
 ///   them.
-/// Memory:  a few buffers of some MiB, and the names.
+/// The user's bytes of the source go to a file of their own, `PATH.extra`, which is there before
+/// the archive is.
+/// Memory:  a few buffers of some MiB, the names, and the user's bytes.
 /// Errors:  `already_exists`; `no_space`; `unsupported` naming the tensor; `cancelled` by
 ///          `progress`.
 /// Threads: blocks the caller.
@@ -67,9 +73,11 @@ struct archive_options {
   archive_format format, const std::string& path, tensor_source& source,
   const archive_options& options = {});
 
-/// Opens a file for reading and checks everything except the tensors' bytes. No code of a file is
-/// executed. HDF5 files are parsed by libhdf5: open only files that you trust.
-/// Errors:  `corrupt_data` naming the place; `unsupported` naming the part of the file that is not
+/// Opens a file for reading, with the user's bytes beside it if it was written with some, and
+/// checks everything except the tensors' bytes. No code of a file is executed. HDF5 files are
+/// parsed by libhdf5: open only files that you trust.
+/// Errors:  `corrupt_data` naming the place; `not_found` for a file whose `PATH.extra` is missing;
+///          `unsupported` naming the part of the file that is not
 ///          supported.
 result<std::unique_ptr<tensor_source>> open_archive(
   const std::string& path, std::optional<archive_format> format = std::nullopt);

@@ -5,6 +5,8 @@
 #include <millrace/storage/await.hpp>
 #include <millrace/storage/io/file_io.hpp>
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstring>
 
@@ -16,22 +18,40 @@ class opened_source final : public tensor_source {
 public:
   opened_source(std::shared_ptr<opened_model> version, std::uint32_t deadline_ms)
     : version_(std::move(version)), deadline_(deadline_ms) {
-    auto& record = version_->record();
-    for (auto& tensor : record.spec.tensors.tensors) {
+    for (auto& tensor : stored()) {
       first_digest_.push_back(digests_);
       digests_ += digest_count(size_bytes(tensor).value_or(0));
     }
+    tensors_.tensors = stored();
+    if (version_->record().extra_bytes > 0)
+      tensors_.tensors.pop_back();
   }
 
-  const layout& tensors() const noexcept override { return version_->record().spec.tensors; }
+  const layout& tensors() const noexcept override { return tensors_; }
   const text_pairs& metadata() const noexcept override { return version_->record().spec.metadata; }
 
   status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
     if (auto bad = check_range(tensors(), tensor, offset, into.size()); !bad.ok())
       return bad;
-    if (into.empty())
-      return {};
-    auto total = size_bytes(tensors().tensors[tensor]).value_or(0);
+    return into.empty() ? status{} : read_stored(tensor, offset, into);
+  }
+
+  result<std::vector<std::byte>> extra() override {
+    std::vector<std::byte> bytes(version_->record().extra_bytes);
+    if (bytes.empty())
+      return bytes;
+    auto last = static_cast<std::uint32_t>(tensors_.tensors.size());
+    if (auto bad = read_stored(last, 0, bytes); !bad.ok())
+      return fail(bad.within(fmt::format("step {}", version_->record().version)));
+    return bytes;
+  }
+
+private:
+  // The tensors and, as the last one, the user's bytes.
+  const std::vector<tensor_desc>& stored() const { return version_->record().spec.tensors.tensors; }
+
+  status read_stored(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) {
+    auto total = size_bytes(stored()[tensor]).value_or(0);
     auto begin = offset / digest_block_bytes * digest_block_bytes;
     auto end = std::min(
       (offset + into.size() + digest_block_bytes - 1) / digest_block_bytes * digest_block_bytes,
@@ -39,7 +59,7 @@ public:
     for (auto& ranges : version_->plan({{tensor, begin, end - begin}})) {
       auto came = fetch(ranges);
       if (!came)
-        return came.error().within("reading " + tensors().tensors[tensor].name);
+        return came.error().within("reading " + stored()[tensor].name);
       for (auto& one : came->pieces)
         if (auto bad = take(one, offset, into); !bad.ok())
           return bad;
@@ -47,7 +67,6 @@ public:
     return {};
   }
 
-private:
   // One window at a time, so that its memory can be used again.
   result<window> fetch(const std::vector<wanted>& ranges) {
     if (staging_.size_bytes < version_->window_bytes())
@@ -82,13 +101,14 @@ private:
       if (digest(from.data + at, bytes) != digests[first_digest_[from.tensor] + block])
         return {
           errc::corrupt_data, "tensor {}, block {}: the bytes do not match their checksum",
-          tensors().tensors[from.tensor].name, block};
+          stored()[from.tensor].name, block};
     }
     return {};
   }
 
   std::shared_ptr<opened_model> version_;
   std::chrono::milliseconds deadline_;
+  layout tensors_;
   std::vector<std::uint64_t> first_digest_;
   std::uint64_t digests_ = 0;
   memory_block staging_;

@@ -35,6 +35,7 @@ public:
   status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
     return inner_->read(tensor, offset, into);
   }
+  result<std::vector<std::byte>> extra() override { return inner_->extra(); }
 
 private:
   std::unique_ptr<tensor_source> inner_;

@@ -33,7 +33,7 @@ void open_shard(
   checkpoint_store& store, const std::string& model, std::uint32_t rank, std::uint64_t step,
   const std::shared_ptr<opening>& into) {
   store.open(
-    model, rank, {step},
+    model, rank, {step, 0, version_part::all},
     [&store, model, rank, into](result<std::shared_ptr<opened_model>> version) {
       if (!version)
         return into->arrived(rank, fail(version.error()));

@@ -41,6 +41,7 @@ public:
     digests_[tensor] = running_->value();
     return {};
   }
+  result<std::vector<std::byte>> extra() override { return inner_.extra(); }
 
   std::vector<std::pair<std::string, std::uint64_t>> digests() const {
     std::vector<std::pair<std::string, std::uint64_t>> named;

@@ -57,8 +57,42 @@ status fill_object(
   return state.persist.flush(state.address(offset), bytes.size());
 }
 
+namespace {
+
+// Reserves and fills the object of a slot whose extents and room are known.
+status reserve_slot_object(
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number, slot& made) {
+  auto total = slot_object_bytes(made.extents.size(), s.shape->digests) + made.extra_room;
+  auto object = into.reserve(total, object_type::slot);
+  if (!object)
+    return object.error();
+  made.object = *object;
+  made.object_bytes = into.reserved_bytes();
+  made.reserved_bytes += made.object_bytes;
+  auto list = std::as_bytes(std::span{made.extents});
+  slot_header header{
+    .total_bytes = total, .owner = s.id, .slot = number, .extents = made.extents.size()};
+  header.checksum = checksum_of(header, list);
+  made.record_at = made.object + sizeof header + list.size();
+  return fill_object(state, made.object, with_header(header, list));
+}
+
+// Says that the pool has what older builds do not know.
+void add_feature(pool_state& state, change& into, std::uint64_t feature) {
+  auto root = state.objects->root();
+  auto next = *root;
+  next.features |= feature;
+  if (next.features == root->features)
+    return;
+  into.set(root->features, next.features);
+  into.set(root->checksum, checksum_of(next));
+}
+
+} // namespace
+
 result<slot> reserve_slot(
-  pool_state& state, change& into, const slot_owner& s, std::uint64_t number) {
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number,
+  std::uint64_t extra_bytes) {
   auto before = into.size();
   auto data = reserve_extents(into, s.shape->packed);
   if (!data)
@@ -66,24 +100,27 @@ result<slot> reserve_slot(
   slot made;
   made.extents = std::move(data->extents);
   made.reserved_bytes = data->taken_bytes;
-  auto total = slot_object_bytes(made.extents.size(), s.shape->digests);
-  auto object = into.reserve(total, object_type::slot);
-  if (!object) {
-    into.cancel_after(before);
-    return fail(object.error());
-  }
-  made.object = *object;
-  made.reserved_bytes += into.reserved_bytes();
-  auto list = std::as_bytes(std::span{made.extents});
-  slot_header header{
-    .total_bytes = total, .owner = s.id, .slot = number, .extents = made.extents.size()};
-  header.checksum = checksum_of(header, list);
-  made.record_at = made.object + sizeof header + list.size();
-  if (auto bad = fill_object(state, made.object, with_header(header, list)); !bad.ok()) {
+  made.extra_bytes = extra_bytes;
+  made.extra_room = extra_room_of(extra_bytes);
+  if (auto bad = reserve_slot_object(state, into, s, number, made); !bad.ok()) {
     into.cancel_after(before);
     return fail(std::move(bad));
   }
   return made;
+}
+
+result<slot> enlarge_slot(
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number,
+  std::uint64_t extra_room) {
+  auto larger = s.slots[number];
+  larger.reserved_bytes -= larger.object_bytes;
+  larger.extra_room = extra_room;
+  if (auto bad = reserve_slot_object(state, into, s, number, larger); !bad.ok())
+    return fail(std::move(bad));
+  set_object(state, into, s, number, larger.object);
+  into.free(s.slots[number].object);
+  add_feature(state, into, feature_extra);
+  return larger;
 }
 
 void free_slot(change& into, const slot& one) {
@@ -178,7 +215,7 @@ std::span<const std::byte> store_record(
     .step = one.step,
     .saved_at_ns = one.saved_at_ns,
     .sequence = one.sequence,
-    .size_bytes = s.shape->size_bytes,
+    .size_bytes = s.shape->size_bytes + one.extra_bytes,
     .digests = digests.size()};
   header.checksum = checksum_of(header, body);
   auto bytes = with_header(header, body);

@@ -14,10 +14,20 @@ namespace millrace::storage::pmem {
 /// Returns the id of a new index: random, never 0.
 std::uint64_t random_id();
 
-/// Reserves a slot's data and its object, and fills the object. Needs `layout_mutex`.
+/// Reserves a slot's data and its object, with room for this many bytes of the user, and fills the
+/// object. Needs `layout_mutex`.
 /// Errors: `no_space`, with nothing left in the change.
 result<slot> reserve_slot(
-  pool_state& state, change& into, const slot_owner& s, std::uint64_t number);
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number,
+  std::uint64_t extra_bytes = 0);
+
+/// Replaces the object of a slot by one with more room for the user's bytes. The data stays where
+/// it is; the former record is gone with the change. Returns the slot as it is then. Needs
+/// `layout_mutex` until the change is published.
+/// Errors: `no_space`; the change is then to be dropped.
+result<slot> enlarge_slot(
+  pool_state& state, change& into, const slot_owner& s, std::uint64_t number,
+  std::uint64_t extra_room);
 
 /// Frees a slot's space with the change.
 void free_slot(change& into, const slot& one);

@@ -269,6 +269,7 @@ private:
     auto header = copy_from<version_header>(view_.at(one.record_at));
     one.step = header.step;
     one.run = header.run;
+    one.extra_bytes = header.size_bytes - s.shape->size_bytes;
     one.saved_at_ns = header.saved_at_ns;
     return {};
   }
@@ -278,10 +279,12 @@ private:
     if (!bytes)
       return bytes.error();
     auto header = copy_from<slot_header>(bytes->data());
+    auto least_bytes = slot_object_bytes(header.extents, s.shape->digests);
+    auto has_room = s.key.kind == entry_kind::shard;
     if (
       header.magic != slot_header::magic_value || header.extents > extents_max ||
-      header.total_bytes != slot_object_bytes(header.extents, s.shape->digests) ||
-      header.total_bytes > bytes->size())
+      header.total_bytes < least_bytes || header.total_bytes > bytes->size() ||
+      (!has_room && header.total_bytes != least_bytes))
       return damaged("its header is damaged");
     auto list = bytes->subspan(sizeof header, header.extents * sizeof(data_extent));
     if (
@@ -290,7 +293,8 @@ private:
     auto& one = s.slots[number];
     one.object = offset;
     one.record_at = offset + sizeof header + list.size();
-    one.reserved_bytes = bytes->size();
+    one.object_bytes = one.reserved_bytes = bytes->size();
+    one.extra_room = header.total_bytes - least_bytes;
     one.extents.resize(header.extents);
     if (!list.empty())
       std::memcpy(one.extents.data(), list.data(), list.size());
@@ -386,8 +390,15 @@ private:
 
 namespace {
 
-bool right_count(const slot_owner& s, std::uint64_t digests) {
-  return digests == s.shape->digests || (digests == 0 && s.key.kind == entry_kind::stored);
+// Checks the size and the number of digests, and that the slot has room for the user's bytes.
+bool right_size(const slot_owner& s, const slot& one, const version_header& header) {
+  if (header.size_bytes < s.shape->size_bytes)
+    return false;
+  auto extra = header.size_bytes - s.shape->size_bytes;
+  if (extra > one.extra_room || extra_room_of(extra) > one.extra_room)
+    return false;
+  return header.digests == s.shape->digests + digest_count(extra) ||
+    (header.digests == 0 && s.key.kind == entry_kind::stored);
 }
 
 } // namespace
@@ -409,8 +420,7 @@ result<std::vector<std::uint64_t>> read_digests(
   auto header = copy_from<version_header>(from);
   if (
     header.magic != version_header::magic_value || header.owner != s.id || header.slot != number ||
-    header.sequence != one.sequence || !right_count(s, header.digests) ||
-    header.size_bytes != s.shape->size_bytes)
+    header.sequence != one.sequence || !right_size(s, one, header))
     return fail(damaged("the record of its version is damaged"));
   std::vector<std::uint64_t> digests(header.digests);
   auto body = std::span<const std::byte>{from + sizeof header, header.digests * 8};

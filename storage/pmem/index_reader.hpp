@@ -55,7 +55,8 @@ pool_index read_pool_index(
   const pool_view& view, const problem_callback& problem,
   std::shared_ptr<space_account> descriptions = nullptr);
 
-/// Returns the digests in the record of a slot's version. A model may have been stored without
+/// Returns the digests in the record of a slot's version, those of the user's bytes last. A model
+/// may have been stored without
 /// digests.
 /// Errors: `corrupt_data` saying what does not match.
 result<std::vector<std::uint64_t>> read_digests(

@@ -20,6 +20,12 @@ shard_shape shape_of(const layout& tensors, std::uint64_t window_bytes) {
   return shape;
 }
 
+std::uint64_t extra_at(const slot& one, const shard_shape& shape) noexcept {
+  auto digests = shape.digests + digest_count(one.extra_bytes);
+  auto after = one.record_at + sizeof(version_header) + digests * sizeof(std::uint64_t);
+  return (after + extra_alignment - 1) / extra_alignment * extra_alignment;
+}
+
 std::shared_ptr<stored_version> find_stored(const model& m) {
   for (auto& [number, v] : m.versions)
     if (!v->erased)

@@ -25,14 +25,17 @@ struct slot {
   std::uint64_t object = 0; // offset of the slot object; 0: not reserved
   std::vector<data_extent> extents;
   std::uint64_t record_at = 0;      // offset of the version record
-  std::uint64_t reserved_bytes = 0; // as taken from the heap
+  std::uint64_t object_bytes = 0;   // of the slot object, as taken from the heap
+  std::uint64_t reserved_bytes = 0; // of all its objects, likewise
+  std::uint64_t extra_room = 0;     // what the slot object has more for the user's bytes
 
   slot_state state = slot_state::empty;
   std::uint64_t step = 0;
   std::uint64_t sequence = 0; // numbers the versions that are done
   std::uint64_t run = 0;      // in which the done version was saved
   std::uint64_t saved_at_ns = 0;
-  std::uint64_t changes = 0; // counts fills and frees, so that a mover notices them
+  std::uint64_t extra_bytes = 0; // the user's bytes of a version that is done or being saved
+  std::uint64_t changes = 0;     // counts fills and frees, so that a mover notices them
 
   /// Alive while the slot is being filled, may still be written to, or is being read.
   std::weak_ptr<void> writer;
@@ -52,6 +55,9 @@ struct shard_shape {
 };
 
 shard_shape shape_of(const layout& tensors, std::uint64_t window_bytes);
+
+/// Returns the offset of the user's bytes of a slot's version.
+std::uint64_t extra_at(const slot& one, const shard_shape& shape) noexcept;
 
 /// An owner of an index and slots: a shard, or a version of the repository.
 struct slot_owner {

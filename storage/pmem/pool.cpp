@@ -205,12 +205,14 @@ private:
     auto& one = s.slots[number];
     auto digests = read_digests(seen_.objects->base(), s, number);
     MILLRACE_ASSERT(digests); // loading has read them
-    if (digests->size() == s.shape->digests) {
+    if (digests->size() >= s.shape->digests) {
       for (auto tensor : differing_tensors(seen_.objects->base(), s, one, *digests))
         report_.problems.push_back(fmt::format(
           "{}: tensor {} does not match its checksums", version_name(s, one),
           tensors.tensors[tensor].name));
-      report_.verified_bytes += s.shape->size_bytes;
+      if (auto bad = check_extra(seen_.objects->base(), s, one, *digests); !bad.ok())
+        report_.problems.push_back(fmt::format("{}: {}", version_name(s, one), bad.detail()));
+      report_.verified_bytes += s.shape->size_bytes + one.extra_bytes;
     }
     seen_bytes_ += s.shape->size_bytes;
     stopped_ = progress_ && !progress_(seen_bytes_, total_);

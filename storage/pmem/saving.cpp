@@ -46,24 +46,49 @@ std::string uses_of(const model& m, const shard& s) {
   return words;
 }
 
+status no_extra_room(const save_spec& what, const std::string& why) {
+  return {
+    errc::no_space,
+    "{} bytes of the user of step {} of model {}, rank {}: {}",
+    what.extra_bytes,
+    what.step,
+    what.model,
+    what.rank,
+    why};
+}
+
 // The version's run is decided when the save begins, so that it never belongs to a job that came
-// later.
+// later. The room for the user's bytes is there before the slot is active, so the save can end.
 status mark_active(
-  pool_state& state, model& m, shard& s, std::uint64_t number, std::uint64_t step,
+  pool_state& state, model& m, shard& s, std::uint64_t number, const save_spec& what,
   std::uint64_t run) {
+  if (what.extra_bytes > state.file.size_bytes)
+    return no_extra_room(what, "the pool is smaller");
+  auto& one = s.slots[number];
+  auto next = one;
+  std::unique_lock layout{state.layout_mutex, std::defer_lock};
   change mark{*state.objects};
-  set_state(state, mark, s, number, {slot_state::active, std::min(step, slot_word::payload_max)});
+  if (auto room = extra_room_of(what.extra_bytes); room > one.extra_room) {
+    layout.lock();
+    auto larger = enlarge_slot(state, mark, s, number, room);
+    if (!larger)
+      return no_extra_room(what, larger.error().detail());
+    next = std::move(*larger);
+  }
+  set_state(
+    state, mark, s, number, {slot_state::active, std::min(what.step, slot_word::payload_max)});
   MILLRACE_KILL_POINT("pmem.begin.before_publish");
   if (auto bad = state.publish(mark); !bad.ok())
     return bad;
   MILLRACE_KILL_POINT("pmem.begin.after_publish");
-  auto& one = s.slots[number];
-  one.state = slot_state::active;
-  one.step = step;
-  one.sequence = 0;
-  one.run = s.run = m.run = run;
-  one.saved_at_ns = 0;
-  ++one.changes;
+  next.state = slot_state::active;
+  next.step = what.step;
+  next.sequence = 0;
+  next.run = s.run = m.run = run;
+  next.saved_at_ns = 0;
+  next.extra_bytes = what.extra_bytes;
+  ++next.changes;
+  one = std::move(next);
   return {};
 }
 
@@ -71,9 +96,10 @@ status mark_active(
 class saving final : public slot_filling {
 public:
   saving(
-    leased_slot slot, gate::ticket ticket, std::uint32_t rank, std::uint64_t step,
-    std::uint64_t run)
-    : slot_filling(std::move(slot), std::move(ticket)), rank_(rank), step_(step), run_(run) {}
+    leased_slot slot, gate::ticket ticket, std::unique_ptr<extra_writer> extra,
+    const save_spec& what, std::uint64_t run)
+    : slot_filling(std::move(slot), std::move(ticket), std::move(extra)), rank_(what.rank),
+      step_(what.step), run_(run), extra_digests_(digest_count(what.extra_bytes)) {}
 
   status within(const status& why) const override {
     return why.within(
@@ -93,15 +119,16 @@ private:
 
   std::uint32_t rank_;
   std::uint64_t step_, run_;
+  std::uint64_t extra_digests_;
   pmem::slot version_; // as it will be
   std::atomic<bool> complete_ = false;
 };
 
 status saving::check_digests(const std::vector<std::uint64_t>& digests) const {
-  if (digests.size() == lent().shape->digests)
+  auto blocks = lent().shape->digests + extra_digests_;
+  if (digests.size() == blocks)
     return {};
-  return {
-    errc::invalid_argument, "{} digests for {} blocks", digests.size(), lent().shape->digests};
+  return {errc::invalid_argument, "{} digests for {} blocks", digests.size(), blocks};
 }
 
 // The record lies in the slot and is ignored until the slot's state names it. So it may become
@@ -161,6 +188,7 @@ result<std::unique_ptr<pending_version>> begin_version(
   if (!m)
     return fail(no_such_model(what.model));
   leased_slot lent;
+  std::unique_ptr<extra_writer> extra;
   std::uint64_t run;
   waiting_saves waiting;
   {
@@ -179,16 +207,18 @@ result<std::unique_ptr<pending_version>> begin_version(
     }
     auto at = static_cast<std::uint64_t>(number);
     auto begins_run = run != m->run;
-    if (auto bad = mark_active(*state, *m, *s, at, what.step, run); !bad.ok())
+    if (auto bad = mark_active(*state, *m, *s, at, what, run); !bad.ok())
       return fail(std::move(bad));
     // What others saved in the run before is not awaited any more.
     if (begins_run)
       waiting = take_all_waiting(*m);
     lent = lease_to_write(state, m, s, at);
+    if (what.extra_bytes > 0)
+      extra = make_extra_writer(lent, s->slots[at]);
   }
   wake(*state, std::move(waiting));
   return hand_out(
-    std::make_shared<saving>(std::move(lent), std::move(ticket), what.rank, what.step, run));
+    std::make_shared<saving>(std::move(lent), std::move(ticket), std::move(extra), what, run));
 }
 
 } // namespace millrace::storage::pmem

@@ -10,6 +10,8 @@ status slot_filling::may_publish(const std::vector<std::uint64_t>& digests) {
     return bad;
   if (auto bad = data_->may_persist(); !bad.ok())
     return bad;
+  if (auto bad = extra_ ? extra_->may_persist() : status{}; !bad.ok())
+    return bad;
   if (publishing_.exchange(true))
     return {errc::invalid_argument, "published already"};
   return {};
@@ -36,6 +38,7 @@ void slot_filling::publish(std::vector<std::uint64_t> digests, completion<std::u
 
 void slot_filling::let_go() {
   data_.reset();
+  extra_.reset();
   lent_.lease.reset();
   ticket_.reset();
 }
@@ -70,6 +73,9 @@ public:
 
   bool complete() const noexcept override { return filling_->complete(); }
   std::uint64_t run() const noexcept override { return filling_->run(); }
+  window_space* extra() noexcept override {
+    return filling_->publishing() ? nullptr : filling_->extra();
+  }
 
 private:
   status misused() const { return filling_->within({errc::invalid_argument, "published already"}); }

@@ -4,6 +4,7 @@
 
 #include <millrace/storage/checkpoint_store.hpp>
 #include <millrace/storage/gate.hpp>
+#include <millrace/storage/pmem/extra_io.hpp>
 #include <millrace/storage/pmem/lease.hpp>
 #include <millrace/storage/pmem/slot_io.hpp>
 
@@ -17,8 +18,10 @@ namespace millrace::storage::pmem {
 /// A slot that is being filled. The reservation and every job under way share it.
 class slot_filling : public std::enable_shared_from_this<slot_filling> {
 public:
-  slot_filling(leased_slot slot, gate::ticket ticket)
-    : lent_(std::move(slot)), ticket_(std::move(ticket)), data_(make_slot_writer(lent_)) {}
+  /// `extra`: of the user's bytes; null for a version without.
+  slot_filling(leased_slot slot, gate::ticket ticket, std::unique_ptr<extra_writer> extra = nullptr)
+    : lent_(std::move(slot)), ticket_(std::move(ticket)), data_(make_slot_writer(lent_)),
+      extra_(std::move(extra)) {}
   virtual ~slot_filling() = default;
   slot_filling(const slot_filling&) = delete;
   slot_filling& operator=(const slot_filling&) = delete;
@@ -39,6 +42,7 @@ public:
   bool publishing() const noexcept { return publishing_; }
   /// Must not be called once the slot is publishing.
   slot_writer& data() const noexcept { return *data_; }
+  extra_writer* extra() const noexcept { return extra_.get(); }
 
 protected:
   /// Checks the number of digests.
@@ -57,6 +61,7 @@ private:
   leased_slot lent_;
   gate::ticket ticket_;
   std::unique_ptr<slot_writer> data_;
+  std::unique_ptr<extra_writer> extra_;
   std::atomic<bool> publishing_ = false;
 };
 

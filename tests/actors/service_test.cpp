@@ -91,7 +91,9 @@ namespace {
 // and records of models say of their placement, `erase_request::version`, `location::compared`,
 // `adopt_request::asked_all`, `location::start`, `adopt_request::start`, `save_request::run_min`,
 // `enroll_receipt::run`, `save_receipt::run`, `load_receipt::stored_at_ns`,
-// `store_request::version_after`, watches of `provider_status`.
+// `store_request::version_after`, watches of `provider_status`,
+// `enroll_receipt::extra_bytes_max`, `save_request::extra`, `restore_request::extra`,
+// `load_receipt::extra_bytes`.
 constexpr kept_bytes kept[] = {
   {"store_request", 216, 0xb72e4e5fe8b53598},
   {"store_receipt", 37, 0x57593ba0eea681d4},

@@ -80,7 +80,7 @@ memory_block lent(std::uint64_t window_bytes) {
 
 } // namespace
 
-result<window> acquire(reservation& room, std::uint32_t index) {
+result<window> acquire(window_space& room, std::uint32_t index) {
   return await<window>(
     [&](auto done) { room.acquire(index, lent(room.window_bytes()), std::move(done)); });
 }
@@ -91,7 +91,7 @@ result<window> fetch(opened_model& model, std::vector<wanted> ranges) {
   });
 }
 
-status fill_windows(reservation& room, std::uint64_t seed) {
+status fill_windows(window_space& room, std::uint64_t seed) {
   std::vector<std::uint32_t> order(room.window_count());
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), std::mt19937_64{seed});

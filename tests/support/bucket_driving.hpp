@@ -30,11 +30,11 @@ result<std::shared_ptr<storage::opened_model>> open(
 status erase(storage::bucket& subject, std::string name, std::uint64_t version = 0);
 
 /// Lend heap memory for a window, as much as it needs, and wait for the window.
-result<storage::window> acquire(storage::reservation& room, std::uint32_t index);
+result<storage::window> acquire(storage::window_space& room, std::uint32_t index);
 result<storage::window> fetch(storage::opened_model& model, std::vector<storage::wanted> ranges);
 
 /// Acquires, fills and commits every window, in an order that the seed determines.
-status fill_windows(storage::reservation& room, std::uint64_t seed);
+status fill_windows(storage::window_space& room, std::uint64_t seed);
 
 /// Returns the digests of the content, as a client would compute them.
 std::vector<std::uint64_t> digests_of(const layout& tensors, std::uint64_t seed);

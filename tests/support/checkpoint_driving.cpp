@@ -3,7 +3,9 @@
 #include <millrace/tests/support/checkpoint_driving.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 
 namespace millrace::testing {
 
@@ -52,20 +54,56 @@ result<std::shared_ptr<opened_model>> open_version(
     [&](auto done) { subject.open(std::move(model), rank, {step}, std::move(done)); });
 }
 
+std::uint64_t extra_seed(const shard_spec& shard, std::uint64_t step) {
+  return ~content_seed(shard.model, shard.rank, step);
+}
+
 result<std::uint64_t> finish(
-  pending_version& pending, const shard_spec& shard, std::uint64_t step) {
+  pending_version& pending, const shard_spec& shard, std::uint64_t step,
+  std::uint64_t extra_bytes) {
   auto seed = content_seed(shard.model, shard.rank, step);
   if (auto bad = fill_windows(pending, seed); !bad.ok())
     return fail(bad);
+  auto digests = digests_of(shard.tensors, seed);
+  if (auto* room = pending.extra()) {
+    auto of_extra = extra_seed(shard, step);
+    if (auto bad = fill_windows(*room, of_extra); !bad.ok())
+      return fail(bad);
+    std::ranges::copy(
+      digests_of({{extra_tensor(extra_bytes)}}, of_extra), std::back_inserter(digests));
+  }
   return await<std::uint64_t>(
-    [&](auto done) { pending.publish(digests_of(shard.tensors, seed), std::move(done)); });
+    [&](auto done) { pending.publish(std::move(digests), std::move(done)); });
 }
 
-result<std::uint64_t> save(checkpoint_store& subject, const shard_spec& shard, std::uint64_t step) {
-  auto pending = begin(subject, shard.model, shard.rank, step);
+result<std::uint64_t> save(
+  checkpoint_store& subject, const shard_spec& shard, std::uint64_t step,
+  std::uint64_t extra_bytes) {
+  auto pending = begin(
+    subject, {.model = shard.model, .rank = shard.rank, .step = step, .extra_bytes = extra_bytes});
   if (!pending)
     return fail(pending.error());
-  return finish(**pending, shard, step);
+  return finish(**pending, shard, step, extra_bytes);
+}
+
+status check_extra(
+  checkpoint_store& subject, const shard_spec& shard, std::uint64_t step,
+  std::uint64_t extra_bytes) {
+  auto opened = await<std::shared_ptr<opened_model>>([&](auto done) {
+    subject.open(shard.model, shard.rank, {step, 0, version_part::extra}, std::move(done));
+  });
+  if (!opened)
+    return opened.error();
+  auto& record = (*opened)->record();
+  if (record.extra_bytes != extra_bytes)
+    return {errc::corrupt_data, "it has {} bytes of the user", record.extra_bytes};
+  layout expected;
+  if (extra_bytes > 0)
+    expected.tensors.push_back(extra_tensor(extra_bytes));
+  auto seed = extra_seed(shard, step);
+  if (record.spec.tensors != expected || record.digests != digests_of(expected, seed))
+    return {errc::corrupt_data, "the record is of other bytes of the user"};
+  return check_ranges(**opened, everything(expected), seed);
 }
 
 status check_version(

@@ -31,13 +31,23 @@ result<std::shared_ptr<storage::opened_model>> open_version(
   storage::checkpoint_store& subject, std::string model, std::uint32_t rank,
   std::optional<std::uint64_t> step = {});
 
-/// Fills a version that was begun and publishes it.
+/// Fills a version that was begun, with as many bytes of the user as it was begun with, and
+/// publishes it.
 result<std::uint64_t> finish(
-  storage::pending_version& pending, const shard_spec& shard, std::uint64_t step);
+  storage::pending_version& pending, const shard_spec& shard, std::uint64_t step,
+  std::uint64_t extra_bytes = 0);
 
 /// Begins, fills and publishes a version; returns the step.
 result<std::uint64_t> save(
-  storage::checkpoint_store& subject, const shard_spec& shard, std::uint64_t step);
+  storage::checkpoint_store& subject, const shard_spec& shard, std::uint64_t step,
+  std::uint64_t extra_bytes = 0);
+
+/// Returns the seed of the user's bytes of a step.
+std::uint64_t extra_seed(const shard_spec& shard, std::uint64_t step);
+/// Compares the user's bytes of a step, their number and their digests.
+status check_extra(
+  storage::checkpoint_store& subject, const shard_spec& shard, std::uint64_t step,
+  std::uint64_t extra_bytes);
 
 /// Opens a version and compares all of it, including the digests. Without a step it takes the
 /// newest complete one.

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <millrace/core/clock.hpp>
+#include <millrace/core/digest.hpp>
 #include <millrace/storage/checkpoint_store.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 
 namespace millrace::testing {
 
@@ -42,8 +44,9 @@ public:
   struct slot {
     version_summary state;
     std::vector<std::byte> bytes;
-    std::vector<std::uint64_t> digests;
-    std::weak_ptr<void> in_use; // a window or readers
+    std::vector<std::uint64_t> digests; // those of `extra` last
+    std::vector<std::byte> extra;       // the user's bytes
+    std::weak_ptr<void> in_use;         // a window or readers
     // One per shard. Shared, since a user of the slot may outlive the store.
     std::shared_ptr<std::function<void()>> freed;
 
@@ -103,7 +106,7 @@ public:
       hold_begin, [this, what = std::move(what), freed = std::move(freed), done = std::move(done)] {
         run_mins.push_back(what.run_min);
         auto outcome = std::make_shared<result<std::unique_ptr<storage::pending_version>>>(
-          try_begin(what.model, what.rank, what.step, freed));
+          try_begin(what, freed));
         answer(hold_answer, [outcome, done] { done(std::move(*outcome)); });
       });
   }
@@ -111,7 +114,7 @@ public:
   void open(
     std::string model, std::uint32_t rank, storage::version_choice which,
     completion<std::shared_ptr<storage::opened_model>> done) override {
-    done(try_open(model, rank, which.step));
+    done(try_open(model, rank, which));
   }
 
   void list(
@@ -158,6 +161,22 @@ public:
   status close(std::uint32_t) override { return {}; }
 
 private:
+  class extra_space : public storage::window_space {
+  public:
+    extra_space(std::vector<std::byte>& bytes, std::shared_ptr<void> use)
+      : bytes_(bytes), use_(std::move(use)) {}
+    std::uint32_t window_count() const noexcept override { return 1; }
+    std::uint64_t window_bytes() const noexcept override { return 0; }
+    void acquire(std::uint32_t, memory_block, completion<storage::window> done) override {
+      done(storage::window{0, {{0, 0, bytes_.data(), bytes_.size()}}, use_});
+    }
+    void commit(std::uint32_t, completion<void> done) override { done({}); }
+
+  private:
+    std::vector<std::byte>& bytes_;
+    std::shared_ptr<void> use_;
+  };
+
   class pending : public storage::pending_version {
   public:
     pending(
@@ -165,6 +184,8 @@ private:
       layout tensors)
       : store_(std::move(store)), model_(std::move(model)), slot_(std::move(s)), use_(slot_->use()),
         tensors_(std::move(tensors)) {
+      if (!slot_->extra.empty())
+        extra_.emplace(slot_->extra, use_);
       for (auto& all : everything(tensors_))
         if (windows_.empty() || store_->window_per_tensor)
           windows_.push_back({all});
@@ -204,6 +225,7 @@ private:
       store_->answer(store_->hold_publish, std::move(finish));
     }
     void written_back() override { flushed_ = true; }
+    storage::window_space* extra() noexcept override { return extra_ ? &*extra_ : nullptr; }
     std::uint64_t run() const noexcept override { return 7; }
     bool complete() const noexcept override {
       return store_->is_complete(model_, slot_->state.step);
@@ -216,6 +238,7 @@ private:
     std::shared_ptr<void> use_;
     layout tensors_;
     std::vector<std::vector<storage::wanted>> windows_;
+    std::optional<extra_space> extra_;
     bool flushed_ = false;
     std::shared_ptr<bool> given_up_ = std::make_shared<bool>(false);
   };
@@ -244,10 +267,26 @@ private:
       completion<storage::window> done) override {
       auto hold =
         std::make_shared<std::pair<std::shared_ptr<void>, memory_block>>(use_, std::move(staging));
-      done(storage::window{0, pieces_of(*slot_, record_.spec.tensors, ranges), std::move(hold)});
+      auto& tensors = record_.spec.tensors;
+      if (!tensors.tensors.empty() && tensors.tensors.back() == extra_tensor(slot_->extra.size()))
+        return done(storage::window{0, pieces_with_extra(ranges), std::move(hold)});
+      done(storage::window{0, pieces_of(*slot_, tensors, ranges), std::move(hold)});
     }
 
   private:
+    std::vector<storage::piece> pieces_with_extra(const std::vector<storage::wanted>& ranges) {
+      std::vector<storage::piece> out;
+      for (auto& r : ranges) {
+        auto is_extra = r.tensor + 1 == record_.spec.tensors.tensors.size();
+        auto* data = slot_->extra.data() + r.tensor_offset;
+        if (is_extra)
+          out.push_back({r.tensor, r.tensor_offset, data, r.length});
+        else
+          out.push_back(pieces_of(*slot_, record_.spec.tensors, {r}).front());
+      }
+      return out;
+    }
+
     std::shared_ptr<slot> slot_;
     std::shared_ptr<void> use_;
     model_record record_;
@@ -344,9 +383,9 @@ private:
   }
 
   result<std::unique_ptr<storage::pending_version>> try_begin(
-    const std::string& model, std::uint32_t rank, std::uint64_t step,
-    const std::function<void()>& freed) {
-    auto found = shards.find({model, rank});
+    const storage::save_spec& what, const std::function<void()>& freed) {
+    auto& model = what.model;
+    auto found = shards.find({model, what.rank});
     if (found == shards.end())
       return fail(errc::not_found, "no shard of " + model);
     *found->second.freed = nullptr;
@@ -364,24 +403,38 @@ private:
       *found->second.freed = freed;
       return fail(errc::busy, "every slot of " + model + " is in use");
     }
-    best->state = {slot_state::active, step, 0, false};
+    best->state = {slot_state::active, what.step, 0, false};
+    best->extra.assign(what.extra_bytes, std::byte{0});
     return std::make_unique<pending>(shared_from_this(), model, best, found->second.spec.tensors);
   }
 
   result<std::shared_ptr<storage::opened_model>> try_open(
-    const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step) {
+    const std::string& model, std::uint32_t rank, const storage::version_choice& which) {
+    auto step = which.step;
     auto summary = summarize(model);
     if (!step && !summary.complete_steps.empty())
       step = summary.complete_steps.back();
     auto found = shards.find({model, rank});
     if (found != shards.end() && step)
       for (auto& s : found->second.slots)
-        if (s->state.state == slot_state::done && s->state.step == *step) {
+        if (
+          s->state.state == slot_state::done && s->state.step == *step &&
+          (which.saved_at_ns == 0 || which.saved_at_ns == s->state.saved_at_ns)) {
+          auto part = which.part;
+          auto tensors =
+            s->digests.end() - static_cast<std::ptrdiff_t>(digest_count(s->extra.size()));
           model_record record;
           record.spec.name = model;
-          record.spec.tensors = found->second.spec.tensors;
+          if (part != storage::version_part::extra)
+            record.spec.tensors = found->second.spec.tensors;
+          if (part != storage::version_part::tensors && !s->extra.empty())
+            record.spec.tensors.tensors.push_back(extra_tensor(s->extra.size()));
           record.version = *step;
-          record.digests = s->digests;
+          record.stored_at_ns = s->state.saved_at_ns;
+          record.digests = {
+            part == storage::version_part::extra ? tensors : s->digests.begin(),
+            part == storage::version_part::tensors ? tensors : s->digests.end()};
+          record.extra_bytes = s->extra.size();
           return std::make_shared<opened>(s, std::move(record), window_per_tensor, window_bytes);
         }
     return fail(errc::not_found, "no such version of " + model);

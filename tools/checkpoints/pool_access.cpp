@@ -6,6 +6,8 @@
 #include <millrace/tools/checkpoints/access.hpp>
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 
 namespace millrace::tools {
 
@@ -23,8 +25,8 @@ class version_filler {
 public:
   version_filler(
     storage::pending_version& version, storage::archive::tensor_source& source,
-    const storage::progress_callback& progress)
-    : version_(version), source_(source), progress_(progress),
+    std::span<const std::byte> extra, const storage::progress_callback& progress)
+    : version_(version), source_(source), extra_(extra), progress_(progress),
       total_(size_bytes(source.tensors())) {
     for (auto& tensor : source.tensors().tensors) {
       first_digest_.push_back(digests_.size());
@@ -33,26 +35,41 @@ public:
   }
 
   status fill() {
-    for (std::uint32_t i = 0; i < version_.window_count(); ++i) {
-      auto window = await<storage::window>(
-        short_wait, [&](auto done) { version_.acquire(i, {}, std::move(done)); });
-      if (!window)
-        return window.error();
-      for (auto& piece : window->pieces)
-        if (auto bad = fill(piece); !bad.ok())
-          return bad;
-      window = {};
-      auto written =
-        await<void>(long_wait, [&](auto done) { version_.commit(i, std::move(done)); });
-      if (!written)
-        return written.error();
-    }
+    auto outcome = fill(version_, [this](auto& piece) { return fill(piece); });
+    if (auto* room = version_.extra(); room && outcome.ok())
+      outcome = fill(*room, [this](auto& piece) {
+        std::memcpy(piece.data, extra_.data() + piece.tensor_offset, piece.length);
+        return status{};
+      });
+    if (!outcome.ok())
+      return outcome;
+    for (std::uint64_t at = 0; at < extra_.size(); at += digest_block_bytes)
+      digests_.push_back(digest(
+        extra_.data() + at, std::min<std::uint64_t>(digest_block_bytes, extra_.size() - at)));
     auto published = await<std::uint64_t>(
       long_wait, [&](auto done) { version_.publish(digests_, std::move(done)); });
     return published ? status{} : published.error();
   }
 
 private:
+  template <class FillPiece>
+  static status fill(storage::window_space& room, FillPiece fill_piece) {
+    for (std::uint32_t i = 0; i < room.window_count(); ++i) {
+      auto window = await<storage::window>(
+        short_wait, [&](auto done) { room.acquire(i, {}, std::move(done)); });
+      if (!window)
+        return window.error();
+      for (auto& piece : window->pieces)
+        if (auto bad = fill_piece(piece); !bad.ok())
+          return bad;
+      window = {};
+      auto written = await<void>(long_wait, [&](auto done) { room.commit(i, std::move(done)); });
+      if (!written)
+        return written.error();
+    }
+    return {};
+  }
+
   // Goes block by block, so that the bytes are still in the cache when they are digested.
   status fill(const storage::piece& piece) {
     for (std::uint64_t at = 0; at < piece.length; at += digest_block_bytes) {
@@ -71,6 +88,7 @@ private:
 
   storage::pending_version& version_;
   storage::archive::tensor_source& source_;
+  std::span<const std::byte> extra_;
   const storage::progress_callback& progress_;
   std::uint64_t total_;
   std::uint64_t done_ = 0;
@@ -152,6 +170,13 @@ public:
       }
       seen.size_bytes += total;
     }
+    auto extra = (*source)->extra();
+    if (!extra && extra.error().code() != errc::corrupt_data)
+      return fail(extra.error());
+    if (!extra)
+      seen.corrupt.emplace_back("the user's bytes");
+    else
+      seen.size_bytes += extra->size();
     return seen;
   }
 
@@ -185,6 +210,7 @@ public:
 private:
   result<std::unique_ptr<storage::archive::tensor_source>> open_one(
     const std::string& model, std::uint32_t rank, storage::version_choice which) {
+    which.part = storage::version_part::all;
     auto version = await<std::shared_ptr<storage::opened_model>>(
       short_wait, [&](auto done) { store_->open(model, rank, which, std::move(done)); });
     if (!version)
@@ -195,10 +221,15 @@ private:
   status fill(
     const shard_spec& shard, std::uint64_t step, storage::archive::tensor_source& source,
     const storage::progress_callback& progress) {
+    auto extra = source.extra();
+    if (!extra)
+      return extra.error();
     auto version = await<std::unique_ptr<storage::pending_version>>(short_wait, [&](auto done) {
-      store_->begin({shard.model, shard.rank, step}, {}, std::move(done));
+      store_->begin(
+        {.model = shard.model, .rank = shard.rank, .step = step, .extra_bytes = extra->size()}, {},
+        std::move(done));
     });
-    return version ? version_filler{**version, source, progress}.fill() : version.error();
+    return version ? version_filler{**version, source, *extra, progress}.fill() : version.error();
   }
 
   std::string path_;

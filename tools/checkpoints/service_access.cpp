@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace millrace::tools {
 
@@ -30,6 +31,11 @@ public:
 
   const layout& tensors() const noexcept override { return shard_.tensors; }
   const storage::archive::text_pairs& metadata() const noexcept override { return shard_.metadata; }
+  result<std::vector<std::byte>> extra() override { return extra_; }
+  void set_extra(const std::vector<std::uint8_t>& bytes) {
+    auto view = std::as_bytes(std::span{bytes});
+    extra_.assign(view.begin(), view.end());
+  }
 
   status read(std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) override {
     auto& held = held_.at(tensor);
@@ -42,6 +48,7 @@ public:
 private:
   shard_spec shard_;
   std::vector<std::vector<std::byte>> held_;
+  std::vector<std::byte> extra_;
 };
 
 class service_access final : public checkpoint_access {
@@ -72,12 +79,10 @@ public:
     if (!shard)
       return fail(shard.error());
     auto source = std::make_unique<loaded_source>(std::move(*shard));
-    auto targets = source->targets();
-    if (targets.empty())
-      return source;
-    auto loaded = all_.load(model, rank, step, std::move(targets)).result();
+    auto loaded = all_.load(model, rank, step, source->targets()).result();
     if (!loaded)
       return fail(loaded.error());
+    source->set_extra(loaded->extra);
     return source;
   }
 
@@ -99,6 +104,9 @@ public:
     std::vector<tensor_view> views;
     if (auto bad = read_all(source, memory, views, progress); !bad.ok())
       return bad;
+    auto extra = source.extra();
+    if (!extra)
+      return extra.error();
     auto finished = is_finished(describe(shard.model, std::nullopt), shard.rank);
     checkpoint_options options{
       .model = shard.model,
@@ -112,7 +120,7 @@ public:
     auto saver = client_.checkpointer(options, std::move(views)).result();
     if (!saver)
       return saver.error();
-    auto saved = saver->save(step).durable.result();
+    auto saved = saver->save(step, save_mode::direct, *extra).durable.result();
     // `close` reports the failure of the save again.
     auto closed = saver->close(finished);
     return saved ? closed : saved.error();

@@ -205,6 +205,54 @@ future<shard_spec> describe_shard(
   return done.get_future();
 }
 
+namespace {
+
+status of_extra(const status& why, const actors::load_receipt& of) {
+  auto replaced = why.code() == errc::not_found;
+  return status{
+    replaced ? errc::busy : why.code(), "the user's bytes of step {} of {}: {}", of.version,
+    of.model,
+    replaced ? "the version was replaced before they were read; try again" : why.detail()};
+}
+
+// Asks for the user's bytes of the version that a receipt names, and finishes the call with both.
+void read_extra(
+  const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
+  std::size_t provider, std::uint32_t rank, time_point deadline, actors::load_receipt loaded) {
+  if (loaded.extra_bytes > extra_bytes_max)
+    return call->finish(fail(
+      errc::protocol_error, "provider {} says that step {} of {} has {} bytes of the user",
+      loaded.provider, loaded.version, loaded.model, loaded.extra_bytes));
+  auto into = std::make_shared<std::vector<std::uint8_t>>(loaded.extra_bytes);
+  actors::restore_request request;
+  request.model = loaded.model;
+  request.rank = rank;
+  request.latest = false;
+  request.step = loaded.version;
+  request.saved_at_ns = loaded.stored_at_ns;
+  request.extra = true;
+  request.selections.push_back({extra_tensor(into->size()), false, 0});
+  auto reading = load_call::make(core);
+  auto target = reading->open(
+    loaded.model, loaded.version,
+    {{request.selections.front().expected, reinterpret_cast<std::byte*>(into->data()), {}}});
+  if (!target)
+    return call->finish(fail(of_extra(target.error(), loaded)));
+  request.target = *target;
+  reading->outcome().then(
+    [call, into, loaded = std::move(loaded)](const result<actors::load_receipt>& r) mutable {
+      if (!r)
+        return call->finish(fail(of_extra(r.error(), loaded)));
+      loaded.extra = std::move(*into);
+      call->finish(std::move(loaded));
+    });
+  core->ask_until<checkpoint_service>(
+    deadline, provider, std::move(request),
+    [reading](result<actors::load_receipt> r) { reading->finish(std::move(r)); });
+}
+
+} // namespace
+
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,
@@ -222,7 +270,14 @@ void restore_into(
   request.target = *target;
   core->ask_until<checkpoint_service>(
     deadline, provider, std::move(request),
-    [call](result<actors::load_receipt> r) { call->finish(std::move(r)); });
+    [call, core, provider, rank, deadline](result<actors::load_receipt> r) {
+      // The bytes of a receipt that is wrong are not asked for.
+      if (r && r->extra_bytes > 0)
+        r = call->check(std::move(r));
+      if (!r || r->extra_bytes == 0)
+        return call->finish(std::move(r));
+      read_extra(call, core, provider, rank, deadline, std::move(*r));
+    });
 }
 
 } // namespace millrace::runtime

@@ -62,8 +62,8 @@ future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint32_t rank, time_point deadline);
 
-/// Writes tensors of a version to the views' memory. Without a step it takes the newest complete
-/// one.
+/// Writes tensors of a version to the views' memory, and reads the user's bytes of the version.
+/// Without a step it takes the newest complete one.
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,

@@ -44,7 +44,7 @@ void load_call::give_up() {
 void load_call::finish(result<load_receipt> outcome) {
   // After this call no peer writes to the caller's memory.
   region_.withdraw();
-  outcome = check_receipt(std::move(outcome), asked_);
+  outcome = check(std::move(outcome));
   if (std::lock_guard guard{mutex_}; outcome && eager_ && !given_up_)
     outcome = scatter(std::move(*outcome));
   done_.set(std::move(outcome));

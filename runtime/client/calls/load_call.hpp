@@ -35,6 +35,10 @@ public:
   std::uint64_t size_bytes() const noexcept { return asked_.size_bytes; }
   future<actors::load_receipt> outcome() const { return done_.get_future(); }
 
+  /// Returns a receipt about what was asked for. Errors: `protocol_error`; the outcome's own.
+  result<actors::load_receipt> check(result<actors::load_receipt> outcome) const {
+    return check_receipt(std::move(outcome), asked_);
+  }
   void finish(result<actors::load_receipt> outcome);
 
 private:

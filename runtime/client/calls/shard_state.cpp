@@ -69,12 +69,40 @@ pending_save shard_state::failed_save(const save_record& record, const status& w
     record.step, ready_future<save_receipt>(fail(named)), ready_future<save_receipt>(fail(named))};
 }
 
-pending_save shard_state::save(std::uint64_t step, save_mode mode) {
+// The bound is the one that the provider had at the first registration. The provider checks again.
+status shard_state::check_extra(std::uint64_t size_bytes) const {
+  auto most = receipt_.extra_bytes_max;
+  if (size_bytes <= most)
+    return {};
+  if (most == 0)
+    return {
+      errc::unsupported,
+      "provider {} keeps no bytes of the user with a version: it is of an older build, or its "
+      "checkpoints.extra_max is 0",
+      receipt_.provider};
+  return {
+    errc::invalid_argument,
+    "{} bytes of the user; provider {} keeps {} with a version (checkpoints.extra_max)", size_bytes,
+    receipt_.provider, most};
+}
+
+pending_save shard_state::save(
+  std::uint64_t step, save_mode mode, std::span<const std::byte> extra) {
   auto record = std::make_shared<save_record>();
   record->step = step;
   record->mode = mode;
   if (auto why = core_->refusal(); !why.ok())
     return failed_save(*record, why);
+  if (auto bad = check_extra(extra.size()); !bad.ok())
+    return failed_save(*record, bad);
+  if (!extra.empty()) {
+    record->extra.assign(extra.begin(), extra.end());
+    auto list = transport::gather_list::of(
+      {{extra_tensor(extra.size()), record->extra.data(), {}}}, access_mode::read);
+    if (!list)
+      return failed_save(*record, list.error());
+    record->extra_region = transport::expose(std::move(*list), access_mode::read);
+  }
   {
     std::lock_guard guard{mutex_};
     if (closed_)
@@ -224,6 +252,8 @@ void shard_state::ask_to_save(const save_record_ptr& record, const sending& now)
   request.timeout_ms = timeout_ms();
   request.run_min = record->run_min;
   request.went_back = record->went_back;
+  if (record->extra_region)
+    request.extra = record->extra_region.handle();
   core_->ask<checkpoint_service>(provider_, request, [self, record, now](result<save_receipt> r) {
     self->on_staged(record, now, self->check_saved(*record, std::move(r)));
   });

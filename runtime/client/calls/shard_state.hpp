@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace millrace::runtime {
@@ -27,7 +28,7 @@ public:
   /// has just died may still be attached.
   void attach(completion<void> done);
 
-  pending_save save(std::uint64_t step, save_mode mode);
+  pending_save save(std::uint64_t step, save_mode mode, std::span<const std::byte> extra);
   status fence();
   future<void> fence_async();
   status rebind(const std::vector<tensor_view>& tensors);
@@ -69,6 +70,8 @@ private:
     save_mode mode = save_mode::direct;
     std::uint64_t run_min = 0; // this and the next one: as in `save_request`
     bool went_back = false;
+    std::vector<std::byte> extra; // the user's, exposed until the record is gone
+    transport::region extra_region;
     promise<save_receipt> staged, durable;
     bool ready = true; // to be sent, as soon as the saves before it are
     sending sent;
@@ -123,6 +126,7 @@ private:
   void ask_to_leave(std::uint64_t registration, bool finished, completion<void> done);
 
   std::vector<save_record_ptr> under_way() const;
+  status check_extra(std::uint64_t size_bytes) const;
   pending_save failed_save(const save_record& record, const status& why) const;
   status take_failure();
 

@@ -46,6 +46,19 @@ private:
   window_source source_;
 };
 
+// Both ways of reading the pool see its mapping.
+status copy_extra(
+  const pool_state& state, const slot_owner& s, const slot& from, const slot& to,
+  const std::vector<std::uint64_t>& digests) {
+  if (from.extra_bytes == 0)
+    return {};
+  auto target = state.address(extra_at(to, *s.shape));
+  state.persist.store(target, state.address(extra_at(from, *s.shape)), from.extra_bytes);
+  if (auto bad = check_extra(state.objects->base(), s, to, digests); !bad.ok())
+    return bad;
+  return state.direct ? status{} : state.persist.flush(target, from.extra_bytes);
+}
+
 } // namespace
 
 status copy_version(
@@ -61,6 +74,8 @@ status copy_version(
     if (auto bad = copies.copy(w, from.extents, to.extents); !bad.ok())
       return bad.within("copying a version of " + describe(s.key));
   }
+  if (auto bad = copy_extra(state, s, from, to, digests); !bad.ok())
+    return bad.within("copying a version of " + describe(s.key));
   if (state.direct)
     return ::fdatasync(state.direct_file.get()) == 0
       ? status{}

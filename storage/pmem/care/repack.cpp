@@ -249,7 +249,7 @@ private:
     std::vector<new_place> places;
     for (auto i = 0; i < places_max; ++i) {
       auto into = std::make_unique<change>(*state_->objects);
-      auto made = reserve_slot(*state_, *into, s, number);
+      auto made = reserve_slot(*state_, *into, s, number, old.extra_bytes);
       if (!made)
         break;
       places.push_back({std::move(into), std::move(*made)});
@@ -282,6 +282,8 @@ private:
     auto& now = s->slots[one.number];
     auto next = now;
     next.object = place.made.object;
+    next.object_bytes = place.made.object_bytes;
+    next.extra_room = place.made.extra_room;
     next.record_at = place.made.record_at;
     next.extents = place.made.extents;
     next.reserved_bytes = place.made.reserved_bytes;

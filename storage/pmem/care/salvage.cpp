@@ -33,6 +33,11 @@ public:
     return {};
   }
 
+  result<std::vector<std::byte>> extra() override {
+    auto data = pool_ + extra_at(version_, shape_);
+    return std::vector<std::byte>{data, data + version_.extra_bytes};
+  }
+
 private:
   const std::byte* pool_;
   const shard_shape& shape_;
@@ -90,7 +95,10 @@ private:
     for (auto tensor : wrong)
       to_.lose(fmt::format(
         "{}: tensor {} does not match its checksums", called, tensors.tensors[tensor].name));
-    return wrong.empty();
+    auto extra = check_extra(pool_, s, s.slots[number], *digests);
+    if (!extra.ok())
+      to_.lose(fmt::format("{}: {}", called, extra.detail()));
+    return wrong.empty() && extra.ok();
   }
 
   const std::byte* pool_;

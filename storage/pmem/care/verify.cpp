@@ -55,6 +55,20 @@ std::vector<std::uint32_t> differing_tensors(
   return {wrong.begin(), wrong.end()};
 }
 
+status check_extra(
+  const std::byte* pool, const slot_owner& s, const slot& version,
+  const std::vector<std::uint64_t>& digests) {
+  auto data = pool + extra_at(version, *s.shape);
+  auto expected = digests.begin() + static_cast<std::ptrdiff_t>(s.shape->digests);
+  for (std::uint64_t from = 0; from < version.extra_bytes; from += digest_block_bytes)
+    if (
+      digest(data + from, std::min(digest_block_bytes, version.extra_bytes - from)) != *expected++)
+      return {
+        errc::corrupt_data, "the user's bytes of step {} do not match their checksums",
+        version.step};
+  return {};
+}
+
 window_source::window_source(const pool_state& state, std::uint64_t window_bytes)
   : state_(state), buffer_(nullptr, &std::free) {
   if (state_.direct)
@@ -83,8 +97,8 @@ namespace {
 struct kept_version {
   shard_spec spec;
   leased_slot slot;
+  pmem::slot version;
   std::uint64_t window_bytes = 0;
-  std::uint64_t step = 0;
   result<std::vector<std::uint64_t>> digests;
 };
 
@@ -104,7 +118,7 @@ std::vector<kept_version> lease_kept(
   std::vector<kept_version> kept;
   for_each_kept(*m, [&](auto& s, auto number) {
     kept.push_back(
-      {s->spec, lease_to_read(state, m, s, number), s->window_bytes, s->slots[number].step,
+      {s->spec, lease_to_read(state, m, s, number), s->slots[number], s->window_bytes,
        read_digests(state->objects->base(), *s, number)});
   });
   return kept;
@@ -118,10 +132,10 @@ status is_damaged(const kept_version& kept, const std::string& what) {
     "checkpoints rm {}@{}`",
     name,
     kept.spec.rank,
-    kept.step,
+    kept.version.step,
     what,
     name,
-    kept.step};
+    kept.version.step};
 }
 
 status verify(
@@ -144,7 +158,8 @@ status verify(
         fmt::format(
           "tensor {} does not match its checksums", kept.spec.tensors.tensors[wrong.front()].name));
   }
-  return {};
+  auto bad = check_extra(state.objects->base(), *kept.slot.which, kept.version, *kept.digests);
+  return bad.ok() ? bad : is_damaged(kept, bad.detail());
 }
 
 } // namespace

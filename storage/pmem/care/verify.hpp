@@ -52,6 +52,13 @@ std::vector<std::uint32_t> differing_tensors(
   const std::byte* pool, const slot_owner& s, const slot& version,
   const std::vector<std::uint64_t>& digests);
 
+/// Compares the user's bytes of a version with their digests, which are the last ones of its
+/// record.
+/// Errors: `corrupt_data` naming the step.
+[[nodiscard]] status check_extra(
+  const std::byte* pool, const slot_owner& s, const slot& version,
+  const std::vector<std::uint64_t>& digests);
+
 /// A slot whose version stays while others of its model are freed.
 struct kept_slot {
   std::uint64_t owner = 0; // id of its shard

@@ -46,7 +46,13 @@ enum class word_kind : std::uint64_t { table = 1, flags = 2, object = 3, state =
 std::uint64_t word_check(
   std::uint64_t owner, word_kind kind, std::uint64_t slot, std::uint64_t value) noexcept;
 
-/// The root object. Only its last two words are ever changed.
+/// Slots may have room for the user's bytes. Set by the first save that has some. A build that does
+/// not know it refuses the pool as `unsupported_version`.
+inline constexpr std::uint64_t feature_extra = 1;
+inline constexpr std::uint64_t features_known = feature_extra;
+
+/// The root object. Only `features`, together with the checksum, and its last two words are ever
+/// changed.
 struct pool_root {
   static constexpr std::uint64_t magic_value = 0x4c4f4f505252494d; // "MIRRPOOL"
 
@@ -158,7 +164,8 @@ struct data_extent {
   std::uint64_t length = 0; // likewise
 };
 
-/// The slot object: this header, the extents, then space for the version's record.
+/// The slot object: this header, the extents, then space for the version's record. A version with
+/// more bytes of the user than fit has the object replaced by a larger one.
 struct slot_header {
   static constexpr std::uint64_t magic_value = 0x53544f4c5352494d; // "MIRSLOTS"
 
@@ -170,9 +177,10 @@ struct slot_header {
   std::uint64_t checksum = 0; // over all the above and the extents
 };
 
-/// The record of a version: this header, then its digests. Valid while the slot's state is done and
-/// has its sequence. Its space is reserved with the slot, so that a full pool can finish every save
-/// that it began.
+/// The record of a version: this header, then its digests, those of the user's bytes last, then on
+/// a border of `extra_alignment` the user's bytes. Valid while the slot's state is done and has its
+/// sequence. Its space is reserved before the slot is marked active, so that a full pool can finish
+/// every save that it began.
 struct version_header {
   static constexpr std::uint64_t magic_value = 0x4e4f49535245564d; // "MVERSION"
 
@@ -182,10 +190,10 @@ struct version_header {
   std::uint64_t run = 0;  // in which it was saved; 0 for the repository
   std::uint64_t step = 0; // or the number of the repository's version
   std::uint64_t saved_at_ns = 0;
-  std::uint64_t sequence = 0; // counts the saves of a model; the same number
-  std::uint64_t size_bytes = 0;
-  std::uint64_t digests = 0;  // 0 for a model stored without digests
-  std::uint64_t checksum = 0; // over all the above and the digests
+  std::uint64_t sequence = 0;   // counts the saves of a model; the same number
+  std::uint64_t size_bytes = 0; // of the tensors and of the user's bytes
+  std::uint64_t digests = 0;    // 0 for a model stored without digests
+  std::uint64_t checksum = 0;   // over all the above and the digests
 };
 
 /// Returns the checksum of a header (its first `header_bytes`, with its `checksum` as 0) and the
@@ -204,6 +212,17 @@ std::uint64_t checksum_of(
 inline std::uint64_t slot_object_bytes(std::uint64_t extents, std::uint64_t digests) noexcept {
   return sizeof(slot_header) + extents * sizeof(data_extent) + sizeof(version_header) +
     digests * sizeof(std::uint64_t);
+}
+
+/// The user's bytes share no cache line with a record's other parts, nor with other objects.
+inline constexpr std::uint64_t extra_alignment = 64;
+
+/// Returns what a slot object has more for this many bytes of the user, with their digests.
+constexpr std::uint64_t extra_room_of(std::uint64_t extra_bytes) noexcept {
+  if (extra_bytes == 0)
+    return 0;
+  auto lines = (extra_bytes + extra_alignment - 1) / extra_alignment;
+  return digest_count(extra_bytes) * sizeof(std::uint64_t) + (lines + 1) * extra_alignment;
 }
 
 static_assert(sizeof(pool_root) == 104 && sizeof(checked_word) == 16);

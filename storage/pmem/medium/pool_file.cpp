@@ -157,7 +157,7 @@ status check_root(const pool_root& root, const std::string& path, std::uint64_t 
       path, root.format_version, pool_format_version};
   if (root.checksum != checksum_of(root) || root.header_bytes != sizeof(pool_root))
     return damaged_pool(path, "the checksum of its root does not match");
-  if (root.features != 0)
+  if ((root.features & ~features_known) != 0)
     return {
       errc::unsupported_version,
       "pool {}: uses features this build does not know; use the release that wrote it", path};
