@@ -2,6 +2,7 @@
 #include "run.hpp"
 
 #include <millrace/storage/archive/archive.hpp>
+#include <millrace/storage/archive/sidecar.hpp>
 #include <millrace/storage/flush/version_flusher.hpp>
 #include <millrace/tests/support/file_contents.hpp>
 #include <millrace/tests/support/held_completion.hpp>
@@ -16,6 +17,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <vector>
 
 using namespace millrace;
 using namespace millrace::testing;
@@ -327,6 +330,32 @@ BOOST_AUTO_TEST_CASE(what_was_flushed_is_loaded_back_without_saying_what_it_is) 
   BOOST_TEST_REQUIRE(
     other.checkpoints({"dump", "resnet", p.file("b.npz"), "--rank", "1"}).code == 0);
   BOOST_TEST(difference_of(p.file("b.npz"), 10) == "");
+}
+
+BOOST_AUTO_TEST_CASE(bytes_of_the_user_are_dumped_beside_the_file_and_loaded_with_it) {
+  place p, other;
+  std::vector<std::byte> bytes(300'000);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(i * 7 / 3);
+  storage::archive::source_with_extra source{
+    std::make_shared<tensors_in_memory>(content(3)), {}, bytes};
+  auto in = p.file("in.safetensors"), out = p.file("out.pt"), again = p.file("again.npz");
+  BOOST_TEST_REQUIRE(write_archive(storage::archive::archive_format::safetensors, in, source).ok());
+  auto loaded = p.checkpoints({"load", in, "--model", "resnet", "--step", "3"});
+  BOOST_TEST_REQUIRE(loaded.code == 0, loaded.err);
+  BOOST_TEST(p.checkpoints({"verify", "resnet@3"}).code == 0);
+  BOOST_TEST_REQUIRE(p.checkpoints({"dump", "resnet", out}).code == 0);
+  BOOST_TEST(difference_of(out, 3) == "");
+  BOOST_TEST((contents_of(out + ".extra") == contents_of(in + ".extra")));
+  BOOST_TEST(std::filesystem::file_size(out + ".extra") == bytes.size());
+  // The file tells all that another pool needs.
+  BOOST_TEST_REQUIRE(other.checkpoints({"load", out}).code == 0);
+  BOOST_TEST_REQUIRE(other.checkpoints({"dump", "resnet@3", again}).code == 0);
+  BOOST_TEST((contents_of(again + ".extra") == contents_of(in + ".extra")));
+  std::filesystem::remove(out + ".extra");
+  auto refused = other.checkpoints({"load", out});
+  BOOST_TEST(refused.code == 1);
+  BOOST_TEST(refused.err.find("out.pt.extra") != std::string::npos, refused.err);
 }
 
 BOOST_AUTO_TEST_CASE(steps_and_models_are_removed_and_space_comes_back) {
