@@ -14,7 +14,7 @@ namespace millrace::storage::pmem {
 /// persistent as committed windows of the slot's own.
 class extra_writer : public window_space {
 public:
-  /// Checks that all windows are committed. Called once, before the slot is made persistent.
+  /// Checks that all windows are committed. Called before the slot is made persistent.
   [[nodiscard]] virtual status may_persist() const = 0;
 };
 

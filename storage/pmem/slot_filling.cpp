@@ -8,9 +8,9 @@ namespace millrace::storage::pmem {
 status slot_filling::may_publish(const std::vector<std::uint64_t>& digests) {
   if (auto bad = check_digests(digests); !bad.ok())
     return bad;
-  if (auto bad = data_->may_persist(); !bad.ok())
-    return bad;
   if (auto bad = extra_ ? extra_->may_persist() : status{}; !bad.ok())
+    return bad;
+  if (auto bad = data_->may_persist(); !bad.ok())
     return bad;
   if (publishing_.exchange(true))
     return {errc::invalid_argument, "published already"};
