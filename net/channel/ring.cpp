@@ -125,6 +125,13 @@ bool ring_reader::ask_for_event() noexcept {
   return false;
 }
 
+// The word lies beside those that the writer looks at: it is written only when it changes.
+bool ring_reader::shares_core(std::uint32_t core) noexcept {
+  if (core != told_core_)
+    at_.words->reader_core.store(told_core_ = core, std::memory_order_relaxed);
+  return back_ && back_->reader_core.load(std::memory_order_relaxed) == core;
+}
+
 std::size_t ring_reader::read(std::span<std::byte> room) noexcept {
   auto arrived = at_.words->written.load(std::memory_order_acquire) - read_;
   if (arrived > at_.bytes.size()) {

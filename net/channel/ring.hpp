@@ -19,12 +19,16 @@
 namespace millrace::net {
 
 /// What both sides of one direction write. The peer may write anything at any time, so neither side
-/// believes it: a count that cannot be breaks the ring, a missing flag only delays the peer.
+/// believes it: a count that cannot be breaks the ring, a missing flag only delays the peer, and a
+/// wrong core only makes a poll give its core away.
 struct ring_words {
   alignas(64) std::atomic<std::uint64_t> written;       // bytes so far, by the writer
   alignas(64) std::atomic<std::uint64_t> read;          // bytes so far, by the reader
   alignas(64) std::atomic<std::uint32_t> reader_sleeps; // the reader wants an event for new bytes
   std::atomic<std::uint32_t> writer_waits;              // the writer wants an event for room
+  // The core from which the reader polls, counted from 1. 0: it has not polled, or is an older
+  // build.
+  std::atomic<std::uint32_t> reader_core;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(ring_words) == 192);
 
@@ -66,7 +70,8 @@ private:
 class ring_reader final : public shared_signal {
 public:
   ring_reader() = default;
-  explicit ring_reader(ring_place at) : at_(at) {}
+  /// `back`: the other direction, whose reader is the peer. Null: nothing tells the peer's core.
+  explicit ring_reader(ring_place at, const ring_words* back = nullptr) : at_(at), back_(back) {}
 
   /// Copies what has arrived, as far as there is room. The bytes do not change any more then.
   std::size_t read(std::span<std::byte> room) noexcept;
@@ -76,9 +81,12 @@ public:
 
   bool raised() const noexcept override;
   bool ask_for_event() noexcept override;
+  bool shares_core(std::uint32_t core) noexcept override;
 
 private:
   ring_place at_;
+  const ring_words* back_ = nullptr;
+  std::uint32_t told_core_ = 0;
   std::uint64_t read_ = 0;
   bool broken_ = false;
 };

@@ -111,8 +111,9 @@ private:
     memory_ = std::move(memory);
     auto other =
       side_ == handshake_side::connector ? handshake_side::acceptor : handshake_side::connector;
-    writer_ = ring_writer{memory_->written_by(side_)};
-    reader_ = ring_reader{memory_->written_by(other)};
+    auto back = memory_->written_by(side_);
+    writer_ = ring_writer{back};
+    reader_ = ring_reader{memory_->written_by(other), back.words};
   }
 
   io_outcome receive_from_ring(std::span<std::byte> room) {

@@ -31,8 +31,8 @@ constexpr auto own_check = 1ms;
 // helping.
 constexpr auto hand_over_max = 2ms;
 constexpr auto hand_over_check = 200us;
-// Polls between two yields. A yield takes longer than a poll, and delays events that arrive
-// meanwhile.
+// Polls between two yields, unless the peer needs this core. A yield takes longer than a poll, and
+// delays events that arrive meanwhile.
 constexpr auto yield_interval = 3us;
 
 enum class holder : std::uint8_t { none, own_thread, helper };
@@ -345,7 +345,7 @@ int loop_state::wait(const Leave& leave, time_point deadline, poll_bound& bound)
     if (attention_ || leave())
       return 0;
     now = steady_clock::now();
-    if (now < yield_at)
+    if (now < yield_at && !poller_->shares_core())
       continue;
     // The peer may be waiting for this core.
     ::sched_yield();

@@ -3,6 +3,7 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/net/loop/poller.hpp>
 
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@ namespace {
 // Generations count from 1, so no watcher has this number.
 constexpr std::uint64_t interrupt_token = 0;
 
-// While signals are raised, descriptors are looked at only so often: that is a system call.
+// While signals are polled, descriptors are looked at only so often: that is a system call.
 constexpr std::uint32_t epoll_interval = 16;
 
 std::uint64_t token_of(int fd, std::uint32_t generation) noexcept {
@@ -99,6 +100,16 @@ bool poller::rest() {
   return signals_.empty();
 }
 
+bool poller::shares_core() noexcept {
+  if (signals_.empty())
+    return false;
+  auto core = static_cast<std::uint32_t>(::sched_getcpu()) + 1;
+  bool shared = false;
+  for (auto& s : signals_)
+    shared |= s.signal->shares_core(core);
+  return shared && core != 0;
+}
+
 int poller::raised() {
   int n = 0;
   for (auto& s : signals_)
@@ -111,7 +122,8 @@ int poller::raised() {
 
 int poller::wait(int timeout_ms) {
   auto first = signals_.empty() ? 0 : raised();
-  if (first > 0 && ++waits_without_epoll_ < epoll_interval)
+  auto polls = first > 0 || (timeout_ms == 0 && !signals_.empty());
+  if (polls && ++waits_without_epoll_ < epoll_interval)
     return first;
   waits_without_epoll_ = 0;
   auto room = static_cast<int>(ready_.size()) - first;

@@ -37,7 +37,11 @@ public:
   /// Has all signals give events of their descriptors from now on. Returns false if one is raised.
   bool rest();
 
-  /// Waits for events; -1 waits for ever. Returns the number of events for `dispatch`.
+  /// Returns true if a process whose signal is polled looks from the core of this thread.
+  bool shares_core() noexcept;
+
+  /// Waits for events; -1 waits for ever. Returns the number of events for `dispatch`. With 0 it
+  /// leaves most looks at descriptors out while signals are polled.
   int wait(int timeout_ms);
 
   /// Runs the callbacks of the last `wait`. `doing` tells which.

@@ -4,9 +4,12 @@
 
 #include <millrace/net/channel/ring.hpp>
 
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
+#include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -151,6 +154,22 @@ BOOST_AUTO_TEST_CASE(counts_that_cannot_be_break_the_ring) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(each_side_learns_whether_the_other_one_polls_on_its_core) {
+  two_ends ring;
+  auto* forth = ring.theirs->written_by(connector).words;
+  auto* back = ring.theirs->written_by(acceptor).words;
+  ring_reader ours{ring.ours->written_by(acceptor), ring.ours->written_by(connector).words};
+  ring_reader theirs{ring.theirs->written_by(connector), back};
+  BOOST_TEST(!ours.shares_core(3)); // nothing is known of the other side
+  BOOST_TEST(theirs.shares_core(3));
+  BOOST_TEST(ours.shares_core(3));
+  BOOST_TEST(!theirs.shares_core(4));
+  BOOST_TEST(!ours.shares_core(3));
+  BOOST_TEST(forth->reader_core == 4u);
+  BOOST_TEST(back->reader_core == 3u);
+  BOOST_TEST(!ring.reader.shares_core(4)); // it does not see the way back
+}
+
 BOOST_AUTO_TEST_CASE(files_that_are_no_ring_are_refused) {
   constexpr auto sealed = F_SEAL_SHRINK | F_SEAL_GROW;
   BOOST_TEST(refusal(file_of(4096 + 2 * small_ring, sealed)).ok());
@@ -240,6 +259,58 @@ private:
 
   const raw_client& socket_;
 };
+
+// The threads of this one, and those that they start, have one core.
+class on_one_core {
+public:
+  on_one_core() {
+    BOOST_REQUIRE(::sched_getaffinity(0, sizeof before_, &before_) == 0);
+    std::size_t first = 0;
+    while (!CPU_ISSET(first, &before_))
+      ++first;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    BOOST_REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+  }
+  ~on_one_core() { ::sched_setaffinity(0, sizeof before_, &before_); }
+  on_one_core(const on_one_core&) = delete;
+  on_one_core& operator=(const on_one_core&) = delete;
+
+private:
+  cpu_set_t before_{};
+};
+
+// Frames go there and back one by one, so that each side waits for each frame of the other one,
+// polling or asleep. Nothing else happens that could wake a side that has missed a frame.
+void exchange_one_by_one(std::uint32_t poll_us, std::uint64_t rounds) {
+  auto quiet = with_ring(64 << 10);
+  quiet.heartbeat_ms = 3'600'000;
+  quiet.peer_timeout_ms = 36'000'000;
+  service s{quiet};
+  s.handler->react = echo;
+  auto own_loop = make_loop(poll_us);
+  auto client = std::make_shared<recorder>();
+  std::mutex mutex;
+  std::optional<promise<std::uint64_t>> answer;
+  client->react = [&](channel&, const frame& f) {
+    std::unique_lock lock{mutex};
+    auto asked = *answer;
+    lock.unlock();
+    asked.set(f.correlation);
+  };
+  auto c = connect_to(own_loop, s.address(), quiet, client);
+  BOOST_REQUIRE(c);
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    std::unique_lock lock{mutex};
+    auto f = answer.emplace(own_loop).get_future();
+    lock.unlock();
+    BOOST_REQUIRE((*c)->send(frame_kind::driver, i, noise(100)).ok());
+    BOOST_REQUIRE(f.wait_for(generous));
+    BOOST_TEST_REQUIRE(f.get() == i);
+  }
+  own_loop->stop();
+}
 
 // A client that speaks through a ring that it may write anything into.
 class ring_client : public raw_client {
@@ -354,12 +425,42 @@ BOOST_AUTO_TEST_CASE(a_peer_that_scribbles_over_the_ring_harms_only_itself) {
       (random() % 2 ? place.words->written : place.words->read) = random() >> (random() % 64);
       (random() % 2 ? place.words->reader_sleeps : place.words->writer_waits) =
         static_cast<std::uint32_t>(random());
+      place.words->reader_core = static_cast<std::uint32_t>(random() >> (random() % 64));
       place.bytes[random() % place.bytes.size()] = static_cast<std::byte>(random());
       if (::send(c.fd(), "", 1, MSG_NOSIGNAL) != 1)
         break;
     }
   }
   s.check_good_client_works();
+}
+
+BOOST_AUTO_TEST_CASE(a_lie_about_the_core_loses_no_frame) {
+  attacked s;
+  ring_client c{s.address()};
+  c.begin();
+  std::mt19937 random{13};
+  for (int i = 0; i < 200; ++i) {
+    for (auto side : {connector, acceptor})
+      c.memory->written_by(side).words->reader_core =
+        static_cast<std::uint32_t>(i % 4 == 0 ? random() : random() % 8);
+    c.send_frame(frame_kind::driver);
+    auto back = c.answers.read();
+    BOOST_REQUIRE(back);
+    BOOST_TEST_REQUIRE(back->correlation == 77u);
+  }
+  s.check_good_client_works();
+}
+
+BOOST_AUTO_TEST_CASE(no_wake_up_is_lost_whether_the_sides_poll_or_sleep) {
+  for (auto poll_us : {0u, 2u, 100u})
+    exchange_one_by_one(poll_us, 1000);
+}
+
+BOOST_AUTO_TEST_CASE(two_sides_that_poll_on_one_core_let_each_other_run) {
+  on_one_core pinned;
+  for (auto poll_us : {0u, 2u, 100u})
+    exchange_one_by_one(poll_us, 1000);
+  exchange_frames(512 << 10, 512 << 10);
 }
 
 BOOST_AUTO_TEST_CASE(descriptors_must_belong_to_frames) {
