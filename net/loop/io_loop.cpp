@@ -35,6 +35,11 @@ constexpr auto hand_over_check = 200us;
 // delays events that arrive meanwhile.
 constexpr auto yield_interval = 3us;
 
+// A caller that has come back so soon so often is expected to come back again. The own thread would
+// take the role from it meanwhile, and a core.
+constexpr auto soon = 400us;
+constexpr std::uint32_t quick_returns_min = 4;
+
 enum class holder : std::uint8_t { none, own_thread, helper };
 
 /// How long to poll before sleeping. Follows what polling finds.
@@ -118,6 +123,7 @@ private:
   bool parked_deep_ = false; // the own thread waits without a time limit
   std::uint64_t helps_ = 0;
   time_point helper_left_at_{};
+  std::uint32_t quick_returns_ = 0; // of helpers in a row, while no other caller had to wait
   std::vector<std::function<void()>> posted_;
   timer_queue timers_;
 };
@@ -219,9 +225,13 @@ void loop_state::await_turn(lock_type& lock) {
 void loop_state::help(const std::function<bool()>& done, time_point deadline) {
   if (on_loop() || done())
     return;
+  auto came_at = steady_clock::now();
   lock_type lock{mutex_};
-  if (!take_over(lock, done, deadline))
+  quick_returns_ = came_at - helper_left_at_ <= soon ? quick_returns_ + 1 : 0;
+  if (!take_over(lock, done, deadline)) {
+    quick_returns_ = 0; // this caller needs another thread
     return;
+  }
   take_role(holder::helper);
   own_due_ = false;
   ++helps_;
@@ -263,7 +273,8 @@ bool loop_state::take_over(
 void loop_state::helper_left(lock_type& lock) {
   leave_role();
   helper_left_at_ = steady_clock::now();
-  own_due_ = expected_.load() > 0 || !posted_.empty();
+  auto comes_back = quick_returns_ >= quick_returns_min;
+  own_due_ = !posted_.empty() || (expected_.load() > 0 && !comes_back);
   auto call = own_due_ || parked_deep_ || stopping_;
   lock.unlock();
   if (call)

@@ -58,7 +58,8 @@ public:
   virtual const activity* doing() const noexcept { return nullptr; }
 
   /// Adds to the number of operations whose answers the loop must notice at once, even after a
-  /// helper has left.
+  /// helper has left. Where one helper has come back again and again at once, and then does not,
+  /// it takes up to 2 ms.
   virtual void expect(std::int64_t change) noexcept = 0;
 
   /// Ends the thread, drops posted functions, and returns when no callback is running. Idempotent.

@@ -235,6 +235,53 @@ BOOST_AUTO_TEST_CASE(posts_are_not_forgotten_when_a_helper_has_just_left) {
   loop->stop();
 }
 
+BOOST_AUTO_TEST_CASE(what_is_expected_is_noticed_after_helpers_that_came_back_at_once) {
+  auto loop = make_loop();
+  int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  std::mutex mutex;
+  std::optional<promise<int>> p; // nothing that waits for it drives the loop
+  auto answer = [&](std::uint32_t) {
+    eventfd_t ignored = 0;
+    ::eventfd_read(fd, &ignored);
+    std::unique_lock lock{mutex};
+    auto mine = *p;
+    lock.unlock();
+    mine.set(1);
+  };
+  loop->post([&] { BOOST_TEST(loop->watch(fd, EPOLLIN, answer).ok()); });
+  settle(loop);
+  loop->expect(1);
+  for (int i = 0; i < 200; ++i) {
+    std::unique_lock lock{mutex};
+    auto f = p.emplace().get_future();
+    lock.unlock();
+    for (int k = 0; k < 10; ++k)
+      loop->help([] { return false; }, steady_clock::now() + 10us);
+    BOOST_REQUIRE(::eventfd_write(fd, 1) == 0);
+    BOOST_REQUIRE(f.wait_for(generous));
+  }
+  loop->expect(-1);
+  loop->stop();
+  ::close(fd);
+}
+
+BOOST_AUTO_TEST_CASE(one_of_several_callers_is_answered_when_the_others_have_left) {
+  auto loop = make_loop();
+  loop->expect(1);
+  for (int i = 0; i < 100; ++i) {
+    promise<int> p{loop};
+    bool came = false;
+    std::thread slow{[&came, f = p.get_future()] { came = f.wait_for(generous); }};
+    for (int k = 0; k < 10; ++k)
+      loop->help([] { return false; }, steady_clock::now() + 10us);
+    loop->run_after(1, [p] { p.set(1); });
+    slow.join();
+    BOOST_TEST_REQUIRE(came);
+  }
+  loop->expect(-1);
+  loop->stop();
+}
+
 BOOST_AUTO_TEST_CASE(signals_do_not_end_a_wait) {
   auto loop = make_loop(0);
   counted_signals handled;
