@@ -5,6 +5,7 @@
 #include <millrace/actors/service.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/inspect.hpp>
+#include <millrace/core/kept_blocks.hpp>
 #include <millrace/core/model.hpp>
 
 #include <cstdint>
@@ -64,7 +65,7 @@ struct load_receipt {
   bool verified = false; // checksums were stored and matched
   std::string driver;
   stage_times times;
-  std::vector<std::uint8_t> eager;
+  small_bytes eager;
   std::uint64_t stored_at_ns = 0; // of the version; 0, from older builds: not said
   std::uint64_t extra_bytes = 0;  // the size of the user's bytes of a checkpoint's version
   // Those bytes. They do not travel in this message: the client asks for them, see

@@ -52,8 +52,8 @@ private:
     raw(x.bytes.data(), x.bytes.size());
   }
   void put(const std::string& x) { varint(x.size()), raw(x.data(), x.size()); }
-  template <class T>
-  void put(const std::vector<T>& xs);
+  template <class T, class A>
+  void put(const std::vector<T, A>& xs);
   template <class A, class B>
   void put(const std::pair<A, B>& x) {
     put(x.first), put(x.second);
@@ -109,8 +109,8 @@ private:
     raw(x.bytes.data(), x.bytes.size());
   }
   void get(std::string& x);
-  template <class T>
-  void get(std::vector<T>& xs);
+  template <class T, class A>
+  void get(std::vector<T, A>& xs);
   template <class A, class B>
   void get(std::pair<A, B>& x) {
     get(x.first), get(x.second);
@@ -194,8 +194,8 @@ void wire_writer::put(const T& x) {
   }
 }
 
-template <class T>
-void wire_writer::put(const std::vector<T>& xs) {
+template <class T, class A>
+void wire_writer::put(const std::vector<T, A>& xs) {
   varint(xs.size());
   if constexpr (detail::is_byte_like<T>) {
     raw(xs.data(), xs.size());
@@ -232,8 +232,8 @@ void wire_reader::get(T& x) {
   }
 }
 
-template <class T>
-void wire_reader::get(std::vector<T>& xs) {
+template <class T, class A>
+void wire_reader::get(std::vector<T, A>& xs) {
   std::uint64_t count = 0;
   if (!varint(count))
     return;

@@ -8,6 +8,7 @@
 #include <millrace/actors/several.hpp>
 #include <millrace/actors/watch_messages.hpp>
 #include <millrace/core/bulk_handle.hpp>
+#include <millrace/core/kept_blocks.hpp>
 #include <millrace/core/model.hpp>
 #include <millrace/core/placement.hpp>
 
@@ -23,7 +24,7 @@ struct store_request {
   model_spec spec;
   std::vector<described_layer> layers; // layers that the provider may not know yet
   bulk_handle source;                  // all tensors, one after the other, in layout order
-  std::vector<std::uint8_t> eager;     // the bytes themselves; then `source` is empty
+  small_bytes eager;                   // the bytes themselves; then `source` is empty
   bool checksums = true;
   std::uint32_t timeout_ms = 0;
   asker from = {};

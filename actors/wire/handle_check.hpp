@@ -33,8 +33,8 @@ private:
   bool holds(const id128<Tag>&) {
     return true;
   }
-  template <class T>
-  bool holds(const std::vector<T>& xs) {
+  template <class T, class A>
+  bool holds(const std::vector<T, A>& xs) {
     return each_holds(xs);
   }
   template <class T, std::size_t N>

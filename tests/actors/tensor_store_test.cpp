@@ -516,7 +516,7 @@ BOOST_AUTO_TEST_CASE(few_bytes_need_no_transfer) {
   l.selections = {{{"t", dtype::u8, {100}}, false, 0}};
   auto loaded = ask(l);
   auto receipt = outcome<load_receipt>(loaded);
-  BOOST_TEST((receipt->eager == std::vector<std::uint8_t>(100, 42)));
+  BOOST_TEST((receipt->eager == small_bytes(100, 42)));
   BOOST_TEST(receipt->verified);
 }
 

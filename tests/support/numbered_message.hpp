@@ -38,8 +38,8 @@ private:
   }
   void number(std::byte& x) { x = static_cast<std::byte>(next_++); }
   void number(std::string& x) { x = "text " + std::to_string(next_++); }
-  template <class T>
-  void number(std::vector<T>& xs) {
+  template <class T, class A>
+  void number(std::vector<T, A>& xs) {
     xs.resize(2);
     for (auto& x : xs)
       number(x);
