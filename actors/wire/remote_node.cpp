@@ -36,6 +36,7 @@ public:
   void open(const net::link_options& options);
 
   const std::string& address() const noexcept override { return address_; }
+  bool is_connected() const override { return link_->open_channel() != nullptr; }
 
   void ask(
     std::span<const std::byte> body, std::uint32_t timeout_ms,

@@ -31,6 +31,8 @@ public:
   virtual ~remote_node() = default;
 
   virtual const std::string& address() const noexcept = 0;
+  /// Returns true if a request would leave now. If not, it waits for a connection, or fails.
+  virtual bool is_connected() const = 0;
 
   /// Sends a request frame; its body is not needed any more when this returns. `done` runs once, on
   /// any thread.

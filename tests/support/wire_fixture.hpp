@@ -110,6 +110,7 @@ public:
   explicit node_in_memory(wire_fixture& world) : world_(world) {}
 
   const std::string& address() const noexcept override { return address_; }
+  bool is_connected() const override { return lost.ok(); }
   void ask(
     std::span<const std::byte> body, std::uint32_t,
     std::function<void(actors::raw_reply)> done) override {

@@ -267,6 +267,11 @@ std::shared_ptr<actors::remote_node> client_core::remote(const std::string& node
   return r;
 }
 
+bool client_core::sends_at_once(std::size_t provider) {
+  auto& node = entry(provider).node;
+  return !(here_ && node == where_.node) && remote(node)->is_connected();
+}
+
 // Nodes that the directory lacks are known by a provider that a view names.
 actors::node_entry client_core::node_called(const std::string& node) const {
   if (auto* known = find_node(where_, node))

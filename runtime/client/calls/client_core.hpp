@@ -139,6 +139,10 @@ public:
     return done.get_future();
   }
 
+  /// Returns true if a request to the provider leaves on the thread that asks: its node is another
+  /// process, to which there is a connection.
+  bool sends_at_once(std::size_t provider);
+
   /// Asks for what is needed by a deadline. A provider is not asked when that is over.
   /// Errors:  `deadline_exceeded`.
   template <class Service, class Request>

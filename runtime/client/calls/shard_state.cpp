@@ -1,5 +1,4 @@
-// Saves, and reports each failure once. Messages leave on the I/O loop, so that `save` costs the
-// trainer little. shard_registration.cpp has the rest of the class.
+// Saves, and reports each failure once. shard_registration.cpp has the rest of the class.
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
@@ -91,6 +90,7 @@ pending_save shard_state::save(
   auto record = std::make_shared<save_record>();
   record->step = step;
   record->mode = mode;
+  auto at_once = false;
   if (auto why = core_->refusal(); !why.ok())
     return failed_save(*record, why);
   if (auto bad = check_extra(extra.size()); !bad.ok())
@@ -115,6 +115,7 @@ pending_save shard_state::save(
     record->run_min = run_min_;
     record->went_back = std::exchange(went_back_, false);
     has_saved_ = true;
+    at_once = registration_ != 0 && still_reading().ok();
     saves_.push_back(record);
   }
   auto undo = [weak = weak_from_this(), of = std::weak_ptr{record}] {
@@ -126,7 +127,13 @@ pending_save shard_state::save(
   // The caller does not have the futures yet, so it cannot have cancelled.
   static_cast<void>(record->staged.on_cancel(undo));
   static_cast<void>(record->durable.on_cancel(undo));
-  send_soon();
+  // Two small frames cost the trainer less than waking another thread. But an actor of this process
+  // would run on the trainer's thread, and while a connection is made, or another save is on its
+  // way, this one could overtake what waits.
+  if (at_once && core_->sends_at_once(provider_))
+    send_ready();
+  else
+    send_soon();
   return {step, record->staged.get_future(), record->durable.get_future()};
 }
 
@@ -197,31 +204,38 @@ status shard_state::still_reading() const {
 }
 
 // A provider takes the steps of a shard in their order: a save waits until those before it are over
-// or in place. Called on the loop alone, so
-// that no two threads change that order.
-void shard_state::send_ready() {
-  while (true) {
-    save_record_ptr next;
-    sending now;
-    {
-      std::lock_guard guard{mutex_};
-      auto first =
-        std::ranges::find_if_not(saves_, [this](auto& record) { return in_place(*record); });
-      if (registering_ || rebinding_ > 0 || first == saves_.end())
-        return;
-      next = *first;
-      if (!next->ready || next->sent.registration != 0)
-        return;
-      registering_ = registration_ == 0;
-      if (!registering_)
-        now = next->sent = {registration_, exposure_, next->sent.attempt + 1};
-    }
-    if (now.registration == 0)
-      return enroll_patiently(next, [self = shared_from_this(), next](const auto& r) {
+// or in place. One thread sends at a time, so that no two change that order. What becomes ready
+// meanwhile is left to that one: it looks again, under the lock, before it stops.
+void shard_state::send_ready() noexcept {
+  std::unique_lock lock{mutex_};
+  if (std::exchange(sends_, true))
+    return;
+  while (auto next = take_ready()) {
+    auto now = next->sent;
+    lock.unlock();
+    if (now.registration != 0)
+      ask_to_save(next, now);
+    else
+      enroll_patiently(next, [self = shared_from_this(), next](const auto& r) {
         self->on_registered(next, r ? status{} : r.error());
       });
-    ask_to_save(next, now);
+    lock.lock();
   }
+  sends_ = false;
+}
+
+// Called with `mutex_` held. Returns the save that is to be sent now, or to be registered for.
+shard_state::save_record_ptr shard_state::take_ready() {
+  auto first = std::ranges::find_if_not(saves_, [this](auto& record) { return in_place(*record); });
+  if (registering_ || rebinding_ > 0 || first == saves_.end())
+    return nullptr;
+  auto& next = *first;
+  if (!next->ready || next->sent.registration != 0)
+    return nullptr;
+  registering_ = registration_ == 0;
+  if (!registering_)
+    next->sent = {registration_, exposure_, next->sent.attempt + 1};
+  return next;
 }
 
 // Where the shard cannot be registered, no save that waits for it begins.

@@ -104,7 +104,8 @@ private:
 
   void send(const save_record_ptr& record);
   void send_soon();
-  void send_ready();
+  void send_ready() noexcept; // as on the loop
+  save_record_ptr take_ready();
   bool in_place(const save_record& record) const;
   status still_reading() const;
   status check_layout(const std::vector<tensor_view>& tensors) const;
@@ -144,6 +145,7 @@ private:
   bool enroll_asked_ = false;         // a request is on its way
   std::vector<waiting> enrolling_;    // for its outcome
   std::deque<save_record_ptr> saves_; // saves not yet over, in the order in which they began
+  bool sends_ = false;                // a thread sends those that are ready
   bool registering_ = false;          // for the first of them that was not sent
   std::uint32_t rebinding_ = 0;       // threads that withdraw memory which the tensors have left
   std::optional<status> failed_;      // not yet reported
