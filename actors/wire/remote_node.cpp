@@ -3,7 +3,9 @@
 #include <millrace/core/clock.hpp>
 #include <millrace/core/planted_defect.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -17,8 +19,13 @@ using net::channel;
 using net::frame;
 using net::frame_kind;
 
-// The most by which a deadline is noticed late.
-constexpr std::uint32_t tick_ms = 100;
+// Deadlines are noticed together, at multiples of this time: so late at most.
+constexpr std::chrono::milliseconds tick{100};
+
+time_point tick_after(time_point deadline) {
+  auto at = deadline.time_since_epoch();
+  return time_point{at - at % tick + tick};
+}
 
 struct waiting {
   std::function<void(raw_reply)> done;
@@ -42,17 +49,16 @@ public:
     std::span<const std::byte> body, std::uint32_t timeout_ms,
     std::function<void(raw_reply)> done) override {
     auto number = next_++;
+    auto deadline = steady_clock::now() + std::chrono::milliseconds{timeout_ms};
     {
       std::unique_lock guard{mutex_};
       if (!closed_.ok()) {
         guard.unlock();
         return done(fail(closed_));
       }
-      waiting_.emplace(
-        number,
-        waiting{std::move(done), steady_clock::now() + std::chrono::milliseconds{timeout_ms}});
+      waiting_.emplace(number, waiting{std::move(done), deadline});
     }
-    arm_tick();
+    tick_for(deadline);
     if (auto open = link_->open_channel())
       return send(number, body, std::move(open));
     link_->acquire([weak = weak_from_this(), number, body = byte_buffer{body.begin(), body.end()}](
@@ -142,34 +148,45 @@ private:
     return w;
   }
 
-  void arm_tick() {
-    if (ticking_.exchange(true) || is_planted(defect::durable_never_answered))
-      return;
-    loop_->run_after(tick_ms, [weak = weak_from_this()] {
+  // Most requests have their answers long before, so that the loop is not woken for each.
+  void tick_for(time_point deadline) {
+    auto at = tick_after(deadline);
+    {
+      std::lock_guard guard{mutex_};
+      if (at >= ticks_at_ || is_planted(defect::durable_never_answered))
+        return;
+      ticks_at_ = at;
+    }
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(at - steady_clock::now()).count();
+    auto delay_ms = std::clamp<std::int64_t>(left, 0, std::numeric_limits<std::uint32_t>::max());
+    loop_->run_after(static_cast<std::uint32_t>(delay_ms), [weak = weak_from_this(), at] {
       if (auto self = std::static_pointer_cast<remote_node_impl>(weak.lock()))
-        self->tick();
+        self->tick_at(at);
     });
   }
 
-  void tick() {
-    ticking_ = false;
+  void tick_at(time_point at) {
     std::vector<waiting> late;
-    bool more;
+    auto next = time_point::max();
     {
       std::lock_guard guard{mutex_};
+      // One that an earlier tick has taken the place of.
+      if (at != ticks_at_)
+        return;
+      ticks_at_ = time_point::max();
       auto now = steady_clock::now();
       for (auto i = waiting_.begin(); i != waiting_.end();) {
         if (i->second.deadline < now) {
           late.push_back(std::move(i->second));
           i = waiting_.erase(i);
         } else {
+          next = std::min(next, i->second.deadline);
           ++i;
         }
       }
-      more = !waiting_.empty();
     }
-    if (more)
-      arm_tick();
+    if (next != time_point::max())
+      tick_for(next);
     for (auto& w : late)
       w.done(fail(errc::deadline_exceeded, "no answer from {} within the time allowed", address_));
   }
@@ -179,8 +196,8 @@ private:
   const std::string address_;
   std::shared_ptr<net::link> link_;
   std::atomic<std::uint64_t> next_ = 1;
-  std::atomic<bool> ticking_ = false;
   std::mutex mutex_;
+  time_point ticks_at_ = time_point::max(); // the next look at deadlines
   status closed_;
   std::unordered_map<std::uint64_t, waiting> waiting_;
 };

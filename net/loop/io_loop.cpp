@@ -152,13 +152,18 @@ void loop_state::post(std::function<void()> f) {
 
 std::uint64_t loop_state::run_after(std::uint32_t delay_ms, std::function<void()> f) {
   std::uint64_t id = 0;
+  auto at = steady_clock::now() + std::chrono::milliseconds{delay_ms};
+  bool first;
   {
     std::lock_guard guard{mutex_};
     if (stopping_)
       return 0;
-    id = timers_.add(steady_clock::now() + std::chrono::milliseconds{delay_ms}, std::move(f));
+    first = at < timers_.next();
+    id = timers_.add(at, std::move(f));
   }
-  wake();
+  // The holder wakes for the timers before this one, and looks again then.
+  if (first)
+    wake();
   return id;
 }
 
