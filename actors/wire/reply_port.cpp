@@ -55,6 +55,11 @@ reply_port::open_request reply_port::take(caf::message_id id) {
   std::lock_guard guard{mutex_};
   if (entry >= open_.size() || !open_[entry].answer || open_[entry].turn != number >> entry_bits)
     return {};
+  return free_entry(entry);
+}
+
+// Called with `mutex_` held.
+reply_port::open_request reply_port::free_entry(std::uint32_t entry) {
   free_.push_back(entry);
   return {std::move(open_[entry].back), std::exchange(open_[entry].answer, nullptr)};
 }
@@ -90,11 +95,8 @@ void reply_port::end(const status& why) {
     if (std::exchange(has_ended_, true))
       return;
     for (std::uint32_t entry = 0; entry < open_.size(); ++entry)
-      if (open_[entry].answer) {
-        unanswered.push_back(
-          {std::move(open_[entry].back), std::exchange(open_[entry].answer, nullptr)});
-        free_.push_back(entry);
-      }
+      if (open_[entry].answer)
+        unanswered.push_back(free_entry(entry));
   }
   with_unit(home_system(), [&](caf::execution_unit* host) { cleanup(to_caf_error(why), host); });
   release();

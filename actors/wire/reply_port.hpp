@@ -84,6 +84,7 @@ private:
 
   caf::message_id keep(reply_path back, answer_function answer);
   open_request take(caf::message_id id);
+  open_request free_entry(std::uint32_t entry);
   void refuse_lost(
     caf::message_id id, const std::type_info& request, const std::exception_ptr& thrown);
   void release() noexcept;

@@ -56,6 +56,7 @@ private:
   void try_address(const std::shared_ptr<trial>& t);
   void schedule_attempt();
   status why_not() const;
+  std::shared_ptr<channel> open_now() const;
 
   const std::shared_ptr<io_loop> loop_;
   link_options options_;
@@ -92,13 +93,17 @@ private:
 
 std::shared_ptr<channel> link_core::open_channel() const {
   std::lock_guard guard{mutex_};
+  return open_now();
+}
+
+// Called with `mutex_` held.
+std::shared_ptr<channel> link_core::open_now() const {
   return channel_ && channel_->is_open() ? channel_ : nullptr;
 }
 
 void link_core::acquire(channel_done done) {
   std::unique_lock lock{mutex_};
-  if (channel_ && channel_->is_open()) {
-    auto open = channel_;
+  if (auto open = open_now()) {
     lock.unlock();
     return done(std::move(open));
   }
