@@ -71,14 +71,9 @@ client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
 }
 
 void client_core::prepare_tables() {
-  entries_.assign(where_.providers.begin(), where_.providers.end());
-  told_.clear();
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    add_told();
-}
-
-void client_core::add_told() {
-  told_.push_back(std::make_unique<told_layers>(engine_->settings().client.layer_cache_entries));
+  known_.clear();
+  for (auto& entry : where_.providers)
+    add(entry);
 }
 
 std::size_t client_core::number_of(const group_member& member, const std::string& group) {
@@ -105,16 +100,15 @@ std::size_t client_core::number_of(const actors::provider_entry& entry) {
 
 std::optional<std::size_t> client_core::known_number(
   const std::string& name, const std::string& node) const {
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (entries_[i].name == name && entries_[i].node == node)
+  for (std::size_t i = 0; i < known_.size(); ++i)
+    if (known_[i].entry.name == name && known_[i].entry.node == node)
       return i;
   return {};
 }
 
 std::size_t client_core::add(actors::provider_entry entry) {
-  entries_.push_back(std::move(entry));
-  add_told();
-  return entries_.size() - 1;
+  known_.emplace_back(std::move(entry), engine_->settings().client.layer_cache_entries);
+  return known_.size() - 1;
 }
 
 void client_core::ask_nodes(
@@ -154,12 +148,12 @@ void client_core::learn_ids(const std::vector<actors::directory>& answers) {
 
 const actors::provider_entry& client_core::entry(std::size_t provider) {
   std::lock_guard guard{mutex_};
-  return entries_[provider];
+  return known_[provider].entry;
 }
 
 told_layers& client_core::told(std::size_t provider) {
   std::lock_guard guard{mutex_};
-  return *told_[provider];
+  return known_[provider].told;
 }
 
 void client_core::learn_view(const std::string& group, const group_view& view) {
@@ -216,6 +210,7 @@ client_core::~client_core() {
     remote->close(why);
   actors::end_actor(engine_->system(), std::exchange(caller_, nullptr));
   here_.reset();
+  known_.clear();
   remotes_.clear();
   release(std::move(engine_));
 }
@@ -260,6 +255,11 @@ void client_core::learn(actors::directory where) {
 
 std::shared_ptr<actors::remote_node> client_core::remote(const std::string& node) {
   std::lock_guard guard{mutex_};
+  return remote_of(node);
+}
+
+// Called with `mutex_` held.
+std::shared_ptr<actors::remote_node> client_core::remote_of(const std::string& node) {
   auto& r = remotes_[node];
   if (!r)
     r = actors::remote_node::create(
@@ -267,18 +267,26 @@ std::shared_ptr<actors::remote_node> client_core::remote(const std::string& node
   return r;
 }
 
+client_core::way client_core::way_to(std::size_t provider) {
+  std::lock_guard guard{mutex_};
+  auto& known = known_[provider];
+  if (!known.via && !is_here(known.entry.node))
+    known.via = remote_of(known.entry.node);
+  return {known.entry, known.via};
+}
+
 bool client_core::sends_at_once(std::size_t provider) {
-  auto& node = entry(provider).node;
-  return !(here_ && node == where_.node) && remote(node)->is_connected();
+  auto via = way_to(provider).via;
+  return via && via->is_connected();
 }
 
 // Nodes that the directory lacks are known by a provider that a view names.
 actors::node_entry client_core::node_called(const std::string& node) const {
   if (auto* known = find_node(where_, node))
     return *known;
-  for (auto& entry : entries_)
-    if (entry.node == node && !entry.addresses.empty())
-      return {node, entry.addresses};
+  for (auto& known : known_)
+    if (known.entry.node == node && !known.entry.addresses.empty())
+      return {node, known.entry.addresses};
   return {{}, {first_address_}};
 }
 

@@ -128,8 +128,8 @@ public:
   void ask(
     std::size_t provider, Request&& request,
     completion<typename Service::template reply_of<std::decay_t<Request>>> done) {
-    auto& at = entry(provider);
-    ask_at<Service>(at.node, at.name, std::forward<Request>(request), std::move(done));
+    auto [at, via] = way_to(provider);
+    ask_at<Service>(at.node, at.name, std::forward<Request>(request), std::move(done), via);
   }
   template <
     class Service, class Request, class Reply = typename Service::template reply_of<Request>>
@@ -191,6 +191,22 @@ public:
 private:
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
 
+  // A provider, and what this client has for it.
+  struct known_provider {
+    known_provider(actors::provider_entry e, std::size_t layers_max)
+      : entry(std::move(e)), told(layers_max) {}
+
+    actors::provider_entry entry;
+    told_layers told;
+    std::shared_ptr<actors::remote_node> via; // null until it is asked
+  };
+
+  // `via`: null if the provider is one of the node in this process.
+  struct way {
+    const actors::provider_entry& entry;
+    std::shared_ptr<actors::remote_node> via;
+  };
+
   void fetch_directory(time_point deadline, completion<void> done);
   static std::uint32_t left_ms(time_point deadline);
   void make_staging();
@@ -201,34 +217,37 @@ private:
     return [self = shared_from_this(), done](result<Reply> r) { done.set(std::move(r)); };
   }
 
-  // All completions run in the caller, one at a time.
+  // All completions run in the caller, one at a time. `via`: null if it is to be found by the name.
   template <
     class Service, class Request,
     class Reply = typename Service::template reply_of<std::decay_t<Request>>>
   void ask_at(
-    const std::string& node, const std::string& target, Request&& request, completion<Reply> done) {
+    const std::string& node, const std::string& target, Request&& request, completion<Reply> done,
+    const std::shared_ptr<actors::remote_node>& via = nullptr) {
     // The node may replace its actor. A node that fails to start stops before it has made all its
     // providers.
-    if (here_ && node == where_.node)
+    if (is_here(node))
       if (auto own = here_->find<Service>(target))
         return actors::ask_as(
           engine_->system(), caller_, own, std::decay_t<Request>(std::forward<Request>(request)),
           std::move(done));
     actors::ask_remote<Service>(
-      *remote(node), target, std::as_const(request), timeout_ms(),
+      *(via ? via : remote(node)), target, std::as_const(request), timeout_ms(),
       [&system = engine_->system(), caller = caller_,
        done = std::move(done)](result<Reply> outcome) mutable {
         actors::finish_in(system, caller, std::move(done), std::move(outcome));
       });
   }
 
+  bool is_here(const std::string& node) const { return here_ && node == where_.node; }
   std::shared_ptr<actors::remote_node> remote(const std::string& node);
+  std::shared_ptr<actors::remote_node> remote_of(const std::string& node);
+  way way_to(std::size_t provider);
   void learn(actors::directory where);
   void prepare_tables();
   std::optional<std::size_t> known_number(const std::string& name, const std::string& node) const;
   std::size_t add(actors::provider_entry entry);
   void learn_ids(const std::vector<actors::directory>& answers);
-  void add_told();
   actors::node_entry node_called(const std::string& node) const;
   std::shared_ptr<engine> engine_;
   actors::directory where_;
@@ -236,8 +255,7 @@ private:
   caf::strong_actor_ptr caller_;
   layer_cache layers_;
   known_models models_;
-  std::deque<actors::provider_entry> entries_; // entries stay where they are
-  std::vector<std::unique_ptr<told_layers>> told_;
+  std::deque<known_provider> known_;         // they stay where they are
   std::map<std::string, std::size_t> found_; // by id, as nodes say of their own providers
   std::map<std::string, group_view> views_;  // newest of each group
   std::mutex mutex_;
