@@ -56,8 +56,9 @@ key_table<node_settings> keys_of() {
       "for no warning"))),
     key<&s::mover_nice>(expert(count(
       "mover_nice", 0, 19,
-      "by how much the priority of the threads that copy is below that of the node's other threads "
-      "(a nice value)"))),
+      "by how much the priority of the threads that copy is below that of the node's other "
+      "threads (a nice value). A program that trains on every core and embeds its node gives it"
+      " `19`; `client.mover_patience` and `fence()` then act as in a client"))),
   });
   return {rows};
 }
@@ -208,7 +209,14 @@ key_table<client_settings> keys_of() {
     key<&s::mover_nice>(expert(count(
       "mover_nice", 0, 19,
       "by how much the priority of the threads that copy is below that of the program (a nice "
-      "value). While training uses every core, they copy where its threads wait for one another"))),
+      "value). While training uses every core, they copy where its threads wait for one "
+      "another. What the program waits for (`fence()`, `close()`, loads, restores) is copied by"
+      " other threads with the priority of the program"))),
+    key<&s::mover_patience_ms>(expert(ms(
+      "mover_patience", 1, day_ms,
+      "after copies have been unfinished for this long, threads with the priority of the "
+      "program copy: another program may use every core. Set it above the time of an iteration."
+      " It holds for a node, too, with `node.mover_nice` above 0"))),
     key<&s::trust_users>(expert(plain(
       "trust_users", key_type::users,
       "users (names or numbers) whose services a client talks to at Unix sockets, besides root and "

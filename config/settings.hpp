@@ -110,7 +110,8 @@ struct client_settings {
   std::uint64_t reconnect_backoff_min_ms = 50;
   std::uint64_t reconnect_backoff_max_ms = 2'000;
   std::uint32_t layer_cache_entries = 65'536;
-  std::uint32_t mover_nice = 10;
+  std::uint32_t mover_nice = 19;
+  std::uint64_t mover_patience_ms = 2'000; // also of an embedded node whose movers yield
   /// Users whose services may answer, besides root and the client's own user, by name or uid.
   std::vector<std::string> trust_users;
 

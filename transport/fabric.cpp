@@ -49,8 +49,7 @@ result<std::shared_ptr<driver>> make_driver(
 class fabric_impl : public fabric, public std::enable_shared_from_this<fabric_impl> {
 public:
   explicit fabric_impl(const fabric_options& options)
-    : movers_(
-        std::make_shared<mover_pool>(options.movers, options.device_threads, options.mover_nice)),
+    : movers_(std::make_shared<mover_pool>(options.movers, options.device_threads, options.yields)),
       limits_(options.limits), paths_(std::chrono::milliseconds{options.retry_after_ms}) {}
 
   status add_drivers(const fabric_options& options, const std::shared_ptr<net::io_loop>& loop) {

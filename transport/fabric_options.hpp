@@ -25,7 +25,7 @@ struct fabric_options {
   /// that peer for this long.
   std::uint32_t retry_after_ms = 10'000;
   std::uint32_t movers = 0;         // 0: one per core, at most 8
-  std::uint32_t mover_nice = 0;     // by how much their priority is below the program's
+  yielding yields;                  // how they yield to the program
   std::uint32_t device_threads = 2; // threads that wait for copies by devices; made at first use
   copy_limits limits;
   /// Payloads up to this size are no transfers: they travel inside a message.

@@ -1,5 +1,6 @@
 // bench_training: what saves cost a training that computes on every core, beside other ways of
 // saving in the background.
+// Then what another program on every core costs a save for which the trainer does not wait.
 // See bench/README.md; scripts/bench training runs it.
 #include <millrace/bench/common/floors.hpp>
 #include <millrace/bench/common/options.hpp>
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <thread>
 
 using namespace millrace;
 using namespace millrace::bench;
@@ -27,6 +29,8 @@ constexpr int distances[] = {1, 4, 16};
 constexpr double seconds_of_byte = 1.0 / 1.34e9;
 constexpr double slowdown_goal = 1.01; // with a save in every 16th iteration
 constexpr double cost_goal = 1.1;      // times a plain copy by one core
+constexpr double starved_goal = 3;     // times a save on idle cores, after the patience
+constexpr auto filling = "--fill-cores";
 
 struct workload {
   std::string table;
@@ -122,6 +126,16 @@ public:
   /// Says what each save of the last loop with saves took.
   const std::string& account() const noexcept { return account_; }
 
+  /// Returns the seconds until a save is durable. Nobody waits in `fence()` meanwhile.
+  double save() {
+    return seconds_of([&] { need(checkpoints_.save(++step_).durable.result(), "a save"); });
+  }
+  double save_beside_another_program() {
+    auto other = need(child::start({"/proc/self/exe", filling}), "starting another program");
+    need(other.read_line(10'000), "starting another program");
+    return save();
+  }
+
   double copy_by_one_core() { return timed_copy(memory_.bytes(), copy_.bytes(), 1); }
 
 private:
@@ -202,6 +216,24 @@ row cost_of(const workload& of, std::uint64_t size_bytes, const loops& all) {
   return r;
 }
 
+void measure_starved(const workload& of, const model_options& o, our_training& ours, report& out) {
+  contest c;
+  auto& alone = c.add([&] { return ours.save(); });
+  auto& beside = c.add([&] { return ours.save_beside_another_program(); });
+  c.run(o.rounds > 0 ? o.rounds : o.quick ? 2 : 5);
+  row r;
+  r.name = fmt::format("starved/{}/durable", of.table);
+  r.size_bytes = ours.size_bytes();
+  r.ours = beside;
+  r.peer = "patience + 3 saves";
+  r.peer_s = static_cast<double>(config::settings{}.client.mover_patience_ms) * 1e-3 +
+    starved_goal * alone.median();
+  r.others.emplace_back("on idle cores", alone.median());
+  if (of.table != "small")
+    r.ratio_min = 1;
+  out.add(r);
+}
+
 void measure(
   const workload& of, const model_options& o, const scratch_directory& files, report& out) {
   our_training ours{of, files};
@@ -215,6 +247,21 @@ void measure(
   for (std::size_t i = 0; i < std::size(distances); ++i)
     out.add(slowdown_of(of, i, all, others));
   out.add(cost_of(of, ours.size_bytes(), all));
+  measure_starved(of, o, ours, out);
+}
+
+// Another program that leaves no core idle, until it is ended.
+[[noreturn]] void fill_every_core() {
+  auto fill = [] {
+    for (volatile unsigned n = 0;;)
+      n = n + 1;
+  };
+  for (unsigned i = 1; i < cores(); ++i)
+    std::thread{fill}.detach();
+  std::puts("ready");
+  std::fflush(stdout);
+  fill();
+  std::abort();
 }
 
 int run(const model_options& o) {
@@ -232,6 +279,8 @@ int main(int argc, char** argv) {
   try {
     if (argc == 3 && argv[1] == std::string{"--serve"})
       return serve(argv[2]);
+    if (argc == 2 && argv[1] == std::string{filling})
+      fill_every_core();
     model_options o;
     CLI::App app{"What saves cost a training that computes on every core."};
     add_options(app, o, {"train"});

@@ -103,7 +103,7 @@ public:
     std::uint64_t step, save_mode mode = save_mode::direct, std::span<const std::byte> extra = {});
 
   /// Waits until the tensors may be changed. Call it before each update. It returns at once unless
-  /// a pull still runs.
+  /// a pull still runs. Then threads with the priority of the program copy the rest.
   /// Errors:  the failure of the save that it waited for, or of an earlier save not yet reported;
   ///          `deadline_exceeded`.
   [[nodiscard]] status fence();

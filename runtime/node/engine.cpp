@@ -29,7 +29,9 @@ transport::fabric_options fabric_options_of(const config::settings& settings, en
   o.prefer_is_explicit = o.prefer != transport::driver_names();
   o.drivers = settings.options;
   o.listens = role == engine_role::node;
-  o.mover_nice = role == engine_role::node ? settings.node.mover_nice : settings.client.mover_nice;
+  o.yields = {
+    role == engine_role::node ? settings.node.mover_nice : settings.client.mover_nice,
+    std::chrono::milliseconds{settings.client.mover_patience_ms}};
   return o;
 }
 

@@ -196,6 +196,8 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.client.reconnect_backoff_min_ms == 50u);
   BOOST_TEST(s.client.reconnect_backoff_max_ms == 2000u);
   BOOST_TEST(s.client.layer_cache_entries == 65'536u);
+  BOOST_TEST(s.client.mover_nice == 19u);
+  BOOST_TEST(s.client.mover_patience_ms == 2000u);
   auto& p = s.providers.at(0);
   BOOST_TEST(p.group == "default");
   auto& kept = p.options.of<storage::rocksdb_bucket_options>();

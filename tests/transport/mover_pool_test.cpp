@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(movers_have_the_priority_asked_for_and_no_other_thread_has)
   constexpr std::uint32_t below = 3;
   auto own = getpriority(PRIO_PROCESS, 0);
   std::promise<int> mover, device_mover; // the pool ends first
-  mover_pool pool{1, 2, below};
+  mover_pool pool{1, 2, {.nice = below, .patience = std::chrono::hours{24}}};
   pool.submit(
     1, [&](std::uint32_t) { mover.set_value(getpriority(PRIO_PROCESS, 0)); }, [] {});
   pool.devices().submit(

@@ -271,6 +271,7 @@ void run_copy_job(
   auto on_host = job.memory.devices().empty();
   // Preparing may wait for a disk.
   auto waits = !on_host || job.prepare != nullptr;
+  auto kind = class_for(job.dir);
   auto running = std::make_shared<running_job>(std::move(job), limits, std::move(done));
   if (!waits && running->total_bytes() <= limits.inline_bytes_max) {
     for (std::uint32_t i = 0; i < running->chunks(); ++i)
@@ -280,7 +281,7 @@ void run_copy_job(
   auto& pool = on_host ? movers : movers.devices();
   pool.submit(
     running->chunks(), [running](std::uint32_t i) { running->run(i); },
-    [running] { running->finish(); });
+    [running] { running->finish(); }, kind);
 }
 
 } // namespace millrace::transport

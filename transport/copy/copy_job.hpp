@@ -40,12 +40,18 @@ struct copy_limits {
   std::uint64_t inline_bytes_max = 256u << 10;
 };
 
+/// The program waits for what comes into its memory: a load or a restore. It computes while its
+/// memory is read.
+constexpr job_class class_for(direction dir) noexcept {
+  return dir == direction::write ? job_class::urgent : job_class::transfer;
+}
+
 /// Checks that every op lies inside a region of `region_bytes`.
 /// Errors:  `permission_denied` naming the range.
 [[nodiscard]] status check_ops(std::span<const copy_op> ops, std::uint64_t region_bytes);
 
-/// Runs the job on movers. A tiny job with nothing to prepare runs before the call returns. Device
-/// memory is copied on the threads for devices.
+/// Runs the job on movers, see `class_for`. A tiny job with nothing to prepare runs before the call
+/// returns. Device memory is copied on the threads for devices.
 void run_copy_job(
   mover_pool& movers, const copy_limits& limits, copy_job job, completion<copied> done);
 

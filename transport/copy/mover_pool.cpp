@@ -1,4 +1,5 @@
 // The movers: threads on which the jobs of a queue take turns. Drivers submit jobs here.
+#include <millrace/core/clock.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/simulated_machine.hpp>
 #include <millrace/transport/copy/mover_pool.hpp>
@@ -31,84 +32,218 @@ struct job {
   std::uint32_t chunks;
   std::function<void(std::uint32_t)> run;
   std::function<void()> done;
+  bool is_counted = false;             // among the unfinished transfers
   std::uint32_t next = 0;              // guarded by the pool's mutex
   std::atomic<std::uint32_t> left = 0; // chunks not finished
 };
 
+using job_ptr = std::shared_ptr<job>;
+
+// The jobs of one class.
+class turns {
+public:
+  bool empty() const { return fresh_.empty() && begun_.empty(); }
+
+  void add(job_ptr j) { fresh_.push_back(std::move(j)); }
+
+  // Takes the next chunk of the job whose turn it is. There must be one.
+  std::pair<job_ptr, std::uint32_t> take() {
+    auto is_fresh = begun_.empty() || (!fresh_.empty() && fresh_next_);
+    fresh_next_ = !is_fresh;
+    auto& from = is_fresh ? fresh_ : begun_;
+    auto j = std::move(from.front());
+    from.pop_front();
+    auto chunk = j->next++;
+    // A job is first while it has the turn, else last.
+    if (j->next < j->chunks && (is_fresh || j->next % turn_chunks == 0))
+      begun_.push_back(j);
+    else if (j->next < j->chunks)
+      begun_.push_front(j);
+    return {std::move(j), chunk};
+  }
+
+private:
+  std::deque<job_ptr> fresh_; // of which nothing has run
+  std::deque<job_ptr> begun_; // the others; the first has the turn
+  bool fresh_next_ = true;
+};
+
+enum class mover_kind { ordinary, urgent };
+
 } // namespace
 
 struct mover_pool::state {
+  state(const yielding& how, count all_hurries)
+    : splits(how.nice > 0 && !simulated()), nice(static_cast<int>(how.nice)),
+      patience(how.patience), hurries(std::move(all_hurries)) {}
+
+  const bool splits; // transfers are left to movers that yield until they are urgent
+  const int nice;    // of these movers
+  const std::chrono::milliseconds patience;
+  const count hurries;
+
   std::mutex mutex;
-  std::condition_variable work;
-  std::deque<std::shared_ptr<job>> fresh; // transfers of which nothing has run
-  std::deque<std::shared_ptr<job>> begun; // the other transfers; the first has the turn
-  bool fresh_next = true;
-  std::deque<std::shared_ptr<job>> background; // run while no transfer waits
+  std::condition_variable work;    // for the ordinary movers
+  std::condition_variable urgency; // for the urgent ones
+  turns transfers;
+  turns urgent; // used only if the pool splits
+  turns background;
+  bool urgent_next = true;      // the urgent movers' next chunk, where both have some
+  std::uint32_t unfinished = 0; // transfers, counted if the pool splits
+  time_point unfinished_since;
+  time_point late_until; // transfers that begin before this are late at once
   bool stopping = false;
-  std::vector<std::thread> threads;
+  std::shared_ptr<state> devices; // of the pool for devices; null until it is made
+  std::vector<std::thread> threads, urgent_threads;
 
   // Waits for a chunk and runs it. Returns false if there is none, and will be none.
-  bool wait_and_run() {
+  bool wait_and_run(mover_kind kind) {
     std::unique_lock guard{mutex};
-    work.wait(guard, [this] {
-      return stopping || !fresh.empty() || !begun.empty() || !background.empty();
-    });
-    return run_next(std::move(guard));
+    auto* from = choose(kind);
+    for (; !from && !stopping; from = choose(kind))
+      if (kind == mover_kind::ordinary)
+        work.wait(guard);
+      else if (transfers.empty())
+        urgency.wait(guard);
+      else // nothing but time makes them late
+        urgency.wait_until(guard, unfinished_since + patience);
+    if (from)
+      run_one(*from, kind, std::move(guard));
+    return from != nullptr;
   }
 
-  // Runs the next chunk, if there is one.
-  bool run_next(std::unique_lock<std::mutex> guard) {
-    std::shared_ptr<job> current;
-    std::uint32_t chunk = 0;
-    if (!take(current, chunk))
-      return false;
+  // Runs the next chunk on a simulated machine, if there is one.
+  bool run_next() {
+    std::unique_lock guard{mutex};
+    auto* from = choose(mover_kind::ordinary);
+    if (from)
+      run_one(*from, mover_kind::ordinary, std::move(guard));
+    return from != nullptr;
+  }
+
+  void run_one(turns& from, mover_kind kind, std::unique_lock<std::mutex> guard) {
+    auto [current, chunk] = from.take();
+    if (kind == mover_kind::urgent)
+      wake_others(from);
     guard.unlock();
     if (chunk < current->chunks)
       current->run(chunk);
-    if (current->left.fetch_sub(1) == 1)
-      current->done();
-    return true;
+    if (current->left.fetch_sub(1) > 1)
+      return;
+    if (current->is_counted)
+      finished_one();
+    current->done();
   }
 
-  // Takes the next chunk of the job whose turn it is.
-  bool take(std::shared_ptr<job>& out, std::uint32_t& chunk) {
-    auto& queue = next_queue();
-    if (queue.empty())
-      return false;
-    out = std::move(queue.front());
-    queue.pop_front();
-    chunk = out->next++;
-    if (out->next < out->chunks)
-      line_up(out, queue);
-    return true;
+  // Those from here to `count_one` are called with `mutex` held.
+
+  // Returns the jobs of which such a mover takes a chunk now; null: none.
+  turns* choose(mover_kind kind) {
+    auto hasty = splits && is_hasty();
+    if (kind == mover_kind::urgent) {
+      if (hasty && !transfers.empty() && (urgent.empty() || !urgent_next))
+        return &transfers;
+      if (!urgent.empty())
+        return &urgent;
+      if (!stopping)
+        return nullptr;
+    } else if (!hasty && !transfers.empty()) {
+      return &transfers;
+    }
+    return transfers.empty() && urgent.empty() && !background.empty() ? &background : nullptr;
   }
 
-  // Puts the job first while it has the turn, else last.
-  void line_up(const std::shared_ptr<job>& j, std::deque<std::shared_ptr<job>>& from) {
-    auto was_fresh = &from == &fresh;
-    auto& queue = was_fresh ? begun : from;
-    if (was_fresh || j->next % turn_chunks == 0)
-      queue.push_back(j);
-    else
-      queue.push_front(j);
+  bool is_hasty() const { return stopping || *hurries > 0 || is_late(); }
+
+  bool is_late() const {
+    return unfinished > 0 && steady_clock::now() >= unfinished_since + patience;
   }
 
-  std::deque<std::shared_ptr<job>>& next_queue() {
-    if (fresh.empty() && begun.empty())
-      return background;
-    auto new_one = begun.empty() || (!fresh.empty() && fresh_next);
-    fresh_next = !new_one;
-    return new_one ? fresh : begun;
+  // An urgent mover that has taken a chunk wakes the next one if there are more, and ordinary
+  // movers if only background jobs are left.
+  void wake_others(const turns& taken_from) {
+    urgent_next = &taken_from != &urgent;
+    if (choose(mover_kind::urgent))
+      urgency.notify_one();
+    else if (transfers.empty() && !background.empty())
+      work.notify_all();
   }
 
-  void serve(std::uint32_t nice) {
-    pthread_setname_np(pthread_self(), "mr.mover");
+  void add(job_ptr j, job_class kind) {
+    if (kind == job_class::background)
+      return background.add(std::move(j));
+    if (kind == job_class::urgent && splits) {
+      urgent.add(std::move(j));
+      return urgency.notify_one();
+    }
+    if (splits)
+      count_one(*j);
+    // An urgent mover notices when it is late, or takes it now and wakes the next one.
+    if (splits && transfers.empty())
+      urgency.notify_one();
+    transfers.add(std::move(j));
+  }
+
+  void count_one(job& j) {
+    j.is_counted = true;
+    auto now = steady_clock::now();
+    if (unfinished++ == 0)
+      unfinished_since = now < late_until ? now - patience : now;
+  }
+
+  void finished_one() {
+    std::lock_guard guard{mutex};
+    auto late = is_late();
+    if (--unfinished == 0 && late)
+      late_until = steady_clock::now() + patience;
+  }
+
+  void hurry() {
+    ++*hurries;
+    here_and_for_devices([](state& s) { s.urgency.notify_all(); });
+  }
+
+  // The program has waited, and now computes: what is left waits patiently again.
+  void relax() {
+    if (--*hurries > 0)
+      return;
+    here_and_for_devices([now = steady_clock::now()](state& s) {
+      s.unfinished_since = now;
+      s.late_until = {};
+      s.work.notify_all();
+    });
+  }
+
+  template <class F>
+  void here_and_for_devices(F f) {
+    std::shared_ptr<state> other;
+    {
+      std::lock_guard guard{mutex};
+      f(*this);
+      other = devices;
+    }
+    if (other)
+      other->here_and_for_devices(f);
+  }
+
+  void serve(mover_kind kind) {
+    pthread_setname_np(pthread_self(), kind == mover_kind::urgent ? "mr.mover.urgent" : "mr.mover");
     // On Linux this is the calling thread's own. The bound of nice values cuts the sum.
     auto now = ::getpriority(PRIO_PROCESS, 0);
-    if (nice > 0 && ::setpriority(PRIO_PROCESS, 0, now + static_cast<int>(nice)) != 0)
+    auto yields = kind == mover_kind::ordinary && nice > 0;
+    if (yields && ::setpriority(PRIO_PROCESS, 0, now + nice) != 0)
       log().warn("a mover keeps its priority why=\"{}\"", std::strerror(errno));
-    while (wait_and_run()) {
+    while (wait_and_run(kind)) {
     }
+  }
+
+  // The last owner may release the pool inside a `done`, and a mover cannot join itself.
+  static void join(std::vector<std::thread>& all) {
+    for (auto& thread : all)
+      if (thread.get_id() == std::this_thread::get_id())
+        thread.detach();
+      else
+        thread.join();
   }
 };
 
@@ -116,7 +251,7 @@ struct mover_pool::state {
 // dropped with its process: the job owns what must end.
 struct mover_pool::event {
   explicit event(std::shared_ptr<state> s) : of(std::move(s)) {}
-  ~event() { of->run_next(std::unique_lock{of->mutex}); }
+  ~event() { of->run_next(); }
   event(const event&) = delete;
   event& operator=(const event&) = delete;
 
@@ -127,14 +262,24 @@ std::uint32_t default_movers() noexcept {
   return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
 }
 
-mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads, std::uint32_t nice)
-  : state_(std::make_shared<state>()), device_threads_(device_threads), nice_(nice) {
+mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads, const yielding& how)
+  : mover_pool(threads, device_threads, how, std::make_shared<std::atomic<std::uint32_t>>(0)) {}
+
+mover_pool::mover_pool(
+  std::uint32_t threads, std::uint32_t device_threads, const yielding& how, count hurries)
+  : state_(std::make_shared<state>(how, std::move(hurries))), device_threads_(device_threads),
+    how_(how) {
   wanted_ = threads == 0 ? default_movers() : threads;
   if (simulated())
     return; // its chunks are events
-  try {
+  auto start = [this](std::vector<std::thread>& all, mover_kind kind) {
     for (std::uint32_t i = 0; i < wanted_; ++i)
-      state_->threads.emplace_back([s = state_, nice] { s->serve(nice); });
+      all.emplace_back([s = state_, kind] { s->serve(kind); });
+  };
+  try {
+    if (state_->splits)
+      start(state_->urgent_threads, mover_kind::urgent);
+    start(state_->threads, mover_kind::ordinary);
   } catch (const std::system_error&) {
     // The threads that exist do the work; `check` reports the missing ones.
   }
@@ -146,7 +291,7 @@ status mover_pool::check() const {
   return {
     errc::no_space,
     "the system gives only {} of {} threads that copy (ulimit -u, or the control group's pids.max)",
-    threads(), wanted_};
+    state_->threads.size() + state_->urgent_threads.size(), state_->splits ? 2 * wanted_ : wanted_};
 }
 
 mover_pool::~mover_pool() {
@@ -155,22 +300,28 @@ mover_pool::~mover_pool() {
     state_->stopping = true;
   }
   state_->work.notify_all();
-  // The last owner may release the pool inside a `done`, and a mover cannot join itself.
-  for (auto& thread : state_->threads)
-    if (thread.get_id() == std::this_thread::get_id())
-      thread.detach();
-    else
-      thread.join();
+  state_->urgency.notify_all();
+  state::join(state_->threads);
+  state::join(state_->urgent_threads);
   // The events for these may come too late.
-  while (simulated() && state_->run_next(std::unique_lock{state_->mutex})) {
+  while (simulated() && state_->run_next()) {
   }
+}
+
+std::shared_ptr<void> mover_pool::hurry() {
+  if (!state_->splits)
+    return nullptr;
+  state_->hurry();
+  return {state_.get(), [s = state_](void*) { s->relax(); }};
 }
 
 mover_pool& mover_pool::devices() {
   std::call_once(devices_made_, [this] {
-    devices_ = std::make_unique<mover_pool>(std::max(device_threads_, 1u), 1, nice_);
+    devices_.reset(new mover_pool{std::max(device_threads_, 1u), 1, how_, state_->hurries});
     if (auto fewer = devices_->check(); !fewer.ok())
       log().warn("fewer threads wait for devices why=\"{}\"", fewer.detail());
+    std::lock_guard guard{state_->mutex};
+    state_->devices = devices_->state_;
   });
   return devices_->threads() > 0 ? *devices_ : *this;
 }
@@ -191,7 +342,7 @@ void mover_pool::submit(
     std::lock_guard guard{state_->mutex};
     if (state_->stopping)
       return;
-    (kind == job_class::transfer ? state_->fresh : state_->background).push_back(std::move(j));
+    state_->add(std::move(j), kind);
   }
   if (auto* machine = simulated()) {
     for (auto left = std::max(chunks, 1u); left > 0; --left)

@@ -150,7 +150,7 @@ status lending_side::on_commit(const commit& m) {
   }
   pool_->movers()->devices().submit(
     1, [self = shared_from_this(), number = m.number](std::uint32_t) { self->empty(number); },
-    [] {});
+    [] {}, class_for(direction::write));
   return {};
 }
 

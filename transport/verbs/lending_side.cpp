@@ -53,7 +53,7 @@ void lending_side::prepare(question_ptr q) {
         made ? self->bind(q, *made) : self->answer(*q, fail(made.error()));
       });
     },
-    [] {});
+    [] {}, class_for(static_cast<direction>(q->m.dir)));
 }
 
 void lending_side::bind(const question_ptr& q, grant_book::prepared p) {

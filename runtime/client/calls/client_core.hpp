@@ -122,6 +122,9 @@ public:
     return promise<T>{engine_->loop()};
   }
 
+  /// Makes what this client copies urgent, until the returned pointer is gone.
+  std::shared_ptr<void> hurry() const { return engine_->fabric()->movers()->hurry(); }
+
   /// Asks the actor of a service at provider number `provider`, here or elsewhere, from any thread.
   /// The request is copied only for an actor of this process.
   template <class Service, class Request>

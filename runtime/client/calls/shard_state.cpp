@@ -397,10 +397,15 @@ status shard_state::take_failure() {
 status shard_state::fence() {
   if (auto why = core_->refusal(); !why.ok())
     return why;
-  for (auto& record : under_way())
-    if (!record->staged.get_future().wait_for(patience()))
+  std::shared_ptr<void> hurry;
+  for (auto& record : under_way()) {
+    auto staged = record->staged.get_future();
+    if (!hurry && !staged.ready())
+      hurry = core_->hurry();
+    if (!staged.wait_for(patience()))
       return {
         errc::deadline_exceeded, "step {} of {} is still being read", record->step, options_.model};
+  }
   return take_failure();
 }
 
@@ -413,7 +418,9 @@ future<void> shard_state::fence_async() {
     if (auto staged = record->staged.get_future(); !staged.ready())
       reading.push_back(std::move(staged));
   auto done = core_->make_promise<void>();
-  when_all(reading).then([self = shared_from_this(), done](const auto&) {
+  auto hurry = reading.empty() ? nullptr : core_->hurry();
+  when_all(reading).then([self = shared_from_this(), done, hurry](const auto&) mutable {
+    hurry = nullptr; // before the program goes on
     auto failure = self->take_failure();
     done.set(failure.ok() ? result<void>{} : fail(std::move(failure)));
   });
@@ -432,7 +439,9 @@ future<void> shard_state::close_async(bool finished) {
   for (auto& record : under_way())
     saving.push_back(record->durable.get_future());
   auto done = core_->make_promise<void>();
-  when_all(saving).then([self = shared_from_this(), done, finished](const auto&) {
+  auto hurry = saving.empty() ? nullptr : core_->hurry();
+  when_all(saving).then([self = shared_from_this(), done, finished, hurry](const auto&) mutable {
+    hurry = nullptr;
     self->stop_registering();
     self->leave(finished, [self, done](const result<void>& gone) {
       self->withdraw();
@@ -459,7 +468,9 @@ status shard_state::close(bool finished) {
       return {};
   }
   status late;
-  for (auto& record : under_way())
+  auto saving = under_way();
+  auto hurry = saving.empty() ? nullptr : core_->hurry();
+  for (auto& record : saving)
     if (!record->durable.get_future().wait_for(patience()))
       late = {
         errc::deadline_exceeded, "step {} of {} was not finished", record->step, options_.model};
