@@ -4,13 +4,17 @@
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/tools/output.hpp>
+#include <millrace/tools/service_manager.hpp>
 #include <millrace/tools/signals.hpp>
 #include <millrace/tools/text.hpp>
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <memory>
 #include <ostream>
+#include <utility>
 
 namespace millrace::tools {
 
@@ -69,6 +73,14 @@ void print_ready(invocation& call, const config::settings& settings, const node&
            << " providers" << providers << std::endl;
 }
 
+// What `systemctl status` shows.
+std::string standing_of(const config::settings& settings, const node& running) {
+  auto text = fmt::format("node {} on {}", settings.node.name, joined(running.addresses()));
+  for (auto& [provider, why] : running.down())
+    text += fmt::format("; provider {} is down: {}", provider, why.to_string());
+  return text;
+}
+
 int serve(invocation& call, const serve_options& options) {
   auto& signals = stop_signals::install();
   auto settings = settings_of(options);
@@ -76,12 +88,21 @@ int serve(invocation& call, const serve_options& options) {
     return report(call, {settings.error(), exit_usage});
   configure_log(settings->node.log_level);
   raise_file_limit();
+  auto found = service_manager::of_this_process();
+  if (!found)
+    return report(call, {found.error(), exit_usage});
+  auto manager = std::make_shared<service_manager>(std::move(*found));
+  manager->starting("opening the providers of node " + settings->node.name);
   auto node = node::start(*settings);
   if (!node)
     return report(call, node.error());
+  if (auto interval_ms = manager->watchdog_interval_ms(); interval_ms > 0)
+    node->repeat(interval_ms, [manager] { manager->alive(); });
+  manager->ready(standing_of(*settings, *node));
   print_ready(call, *settings, *node);
   auto number = signals.wait();
   log().info("stopping node={} signal={}", settings->node.name, number);
+  manager->stopping(fmt::format("node {} stops after signal {}", settings->node.name, number));
   node->stop();
   return exit_ok;
 }

@@ -36,6 +36,22 @@ void await_end_of(const std::vector<std::weak_ptr<void>>& storage) {
     sleep_for(std::chrono::milliseconds{1});
 }
 
+// The loop owns what it runs later, and that must not own the loop. Clients may keep the loop after
+// the node has stopped.
+void run_repeatedly(
+  const std::weak_ptr<net::io_loop>& loop, const std::weak_ptr<void>& served,
+  std::uint32_t interval_ms, std::function<void()> f) {
+  auto running = loop.lock();
+  if (!running)
+    return;
+  running->run_after(interval_ms, [loop, served, interval_ms, f = std::move(f)] {
+    if (served.expired())
+      return;
+    f();
+    run_repeatedly(loop, served, interval_ms, f);
+  });
+}
+
 } // namespace
 
 struct node::state {
@@ -60,6 +76,7 @@ struct node::state {
   // Read on the loop: newcomers are refused until the node serves.
   std::shared_ptr<std::atomic<bool>> starting = std::make_shared<std::atomic<bool>>(true);
   time_point started = steady_clock::now();
+  std::shared_ptr<bool> served = std::make_shared<bool>(); // what `repeat` calls ends with it
   bool stopped = false;
 
   // What the node's actor sees of this. It may still run on another thread once it was ended.
@@ -250,6 +267,7 @@ void node::state::stop() {
   }
   memory->refuse_waiting({errc::unavailable, "node {} was stopped", settings.node.name});
   stalls.reset();
+  served.reset();
   services.reset();
   providers.clear();
   memory.reset();
@@ -265,6 +283,11 @@ node& node::operator=(node&& other) noexcept {
   return *this;
 }
 node::~node() { stop(); }
+
+void node::repeat(std::uint32_t interval_ms, std::function<void()> f) {
+  if (state_ && state_->made_in.is_here() && state_->runs_on)
+    run_repeatedly(state_->runs_on->loop(), state_->served, interval_ms, std::move(f));
+}
 
 void node::stop() {
   if (state_ && state_->made_in.is_here())

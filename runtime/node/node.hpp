@@ -5,6 +5,8 @@
 #include <millrace/config/settings.hpp>
 #include <millrace/runtime/client/client.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,6 +50,11 @@ public:
 
   /// Returns the providers that could not be opened, and why.
   const std::map<std::string, status>& down() const noexcept;
+
+  /// Calls `f` on the node's I/O loop every `interval_ms`. There is no call while the loop stands
+  /// still, so a watchdog that `f` feeds sees it. `f` must not block. No call begins once the node
+  /// is stopped; the last one may still be under way.
+  void repeat(std::uint32_t interval_ms, std::function<void()> f);
 
   /// Refuses new work, lets running operations finish within `limits.shutdown_timeout`, and closes.
   /// A second call does nothing.

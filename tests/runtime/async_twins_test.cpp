@@ -2,10 +2,12 @@
 #include "three_providers.hpp"
 
 #include <millrace/runtime/node/node.hpp>
+#include <millrace/tests/support/process.hpp>
 #include <millrace/tests/support/scripted_service.hpp>
 
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -69,6 +71,25 @@ BOOST_AUTO_TEST_CASE(a_node_starts_and_stops_while_the_program_goes_on) {
   // Its files are closed.
   auto again = node::start_async(disk.settings).get();
   BOOST_TEST(again->client().repository("kept").describe("net").result().has_value());
+}
+
+BOOST_AUTO_TEST_CASE(what_a_node_repeats_ends_with_it_though_its_client_stays) {
+  testing::three_providers disk;
+  auto n = node::start_async(disk.settings).get();
+  auto kept = n->client(); // and with it the loop
+  struct calls {
+    std::atomic<int> count = 0;
+    promise<void> third;
+  };
+  auto seen = std::make_shared<calls>();
+  n->repeat(1, [seen] {
+    if (++seen->count == 3)
+      seen->third.set({});
+  });
+  BOOST_REQUIRE(seen->third.get_future().wait_for(60s));
+  n->stop();
+  // One that had begun has forgotten the function when it ends.
+  BOOST_TEST(testing::eventually([&] { return seen.use_count() == 1; }));
 }
 
 BOOST_AUTO_TEST_CASE(a_node_that_cannot_start_says_why) {
