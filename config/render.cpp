@@ -320,16 +320,23 @@ std::string json_schema(const schema& all) {
   return schema.dump(2) + "\n";
 }
 
+std::vector<key_row> key_rows(const schema& all) {
+  std::vector<key_row> rows;
+  for (auto& key : all.keys()) {
+    auto kinds = kinds_of(key, " (only `bucket: ", "`, `bucket: ");
+    rows.push_back(
+      {key.path(), type_name(key.spec.type), default_cell(key), range_of(key.spec),
+       std::string{key.spec.doc} + kinds + (kinds.empty() ? "" : "`)"), key.spec.expert});
+  }
+  return rows;
+}
+
 std::string markdown_table(const schema& all, bool expert) {
   std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n";
-  for (auto& key : all.keys()) {
-    if (key.spec.expert != expert)
-      continue;
-    auto kinds = kinds_of(key, " (only `bucket: ", "`, `bucket: ");
-    text += "| `" + key.path() + "` | " + std::string{type_name(key.spec.type)} + " | " +
-      default_cell(key) + " | " + range_of(key.spec) + " | " + std::string{key.spec.doc} + kinds +
-      (kinds.empty() ? "" : "`)") + " |\n";
-  }
+  for (auto& row : key_rows(all))
+    if (row.expert == expert)
+      text += fmt::format(
+        "| `{}` | {} | {} | {} | {} |\n", row.path, row.type, row.initial, row.range, row.meaning);
   return text;
 }
 

@@ -112,6 +112,19 @@ private:
 /// Returns the JSON schema (draft 07) by which editors complete and check a configuration.
 std::string json_schema(const schema& all);
 
+/// What the documentation says of a key. Words of the file stand in backticks.
+struct key_row {
+  std::string path; // "staging.size"
+  std::string_view type;
+  std::string initial;
+  std::string range; // empty: any
+  std::string meaning;
+  bool expert = false;
+};
+
+/// Returns the rows of all keys, section by section.
+std::vector<key_row> key_rows(const schema& all);
+
 /// Returns the tables of docs/configuration.md, in Markdown: the keys that people set, or the
 /// others (`expert`).
 std::string markdown_table(const schema& all, bool expert);

@@ -62,6 +62,9 @@ std::pair<CLI::App*, std::shared_ptr<Options>> add_command(
 /// truncates larger ones.
 CLI::Validator whole_number();
 
+/// Makes `app` the whole command line, with every command in the order of `millrace --help`.
+void add_commands(CLI::App& app, invocation& call);
+
 // Each function has a file of its own. `run.cpp` has the table.
 void add_serve_command(CLI::App& app, invocation& call);
 void add_status_command(CLI::App& app, invocation& call);

@@ -94,14 +94,20 @@ CLI::Validator whole_number() {
     ""};
 }
 
-int run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err) {
-  CLI::App app{"Moves tensors beside training: stores, loads and keeps models.", "millrace"};
+void add_commands(CLI::App& app, invocation& call) {
+  app.name("millrace");
+  app.description("Moves tensors beside training: stores, loads and keeps models.");
   app.set_version_flag("--version", std::string{"millrace "} + version);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
-  invocation call{out, err, arguments};
   for (auto add : commands)
     add(app, call);
+}
+
+int run(std::vector<std::string> arguments, std::ostream& out, std::ostream& err) {
+  CLI::App app;
+  invocation call{out, err, arguments};
+  add_commands(app, call);
   try {
     std::reverse(arguments.begin(), arguments.end());
     app.parse(std::move(arguments));
