@@ -1,39 +1,42 @@
-# Compiler settings, and the functions with which rooms and tests are declared.
+# Compiler settings, and the functions with which rooms and tests are declared. Variables that are set here hold for this
+# project alone; what compilers and linkers are told stands in millrace_flags.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
-if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
-endif()
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 # Programs are compiled like libraries, so that both can use one precompiled header.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
-# A linker that takes a quarter of the time of the usual one, where it is installed.
-find_program(LLD_PROGRAM ld.lld)
-if(LLD_PROGRAM)
-  add_link_options(-fuse-ld=lld)
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  endif()
+  find_program(CCACHE_PROGRAM ccache)
+  # A linker that takes a quarter of the time of the usual one, where it is installed.
+  find_program(LLD_PROGRAM ld.lld)
 endif()
-find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # What ccache needs to be told before it keeps anything that used a precompiled header; messages may be in any language.
   set(CMAKE_CXX_COMPILER_LAUNCHER
     "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,locale "${CCACHE_PROGRAM}")
-  # Clang writes into a precompiled header when its sources were changed, so another clone would find none in the cache.
-  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endif()
 
 # millrace_flags: for everything; millrace_test_flags: for the sources of tests.
 foreach(flags millrace_flags millrace_test_flags)
   add_library(${flags} INTERFACE)
-  target_compile_options(${flags} INTERFACE -Wall -Wextra -Werror
+  target_compile_options(${flags} INTERFACE -Wall -Wextra $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror>
     # The members of a unit are included: what GCC says of unnamed namespaces in headers is not meant for them.
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${MILLRACE_UNITY}>>:-Wno-subobject-linkage>
     # GCC collects its garbage after 128 MiB: with more, it takes four fifths of the time for the actors' units.
     $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1048576>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>
-    $<$<CXX_COMPILER_ID:Clang>:-Wno-unused-lambda-capture>)
+    $<$<CXX_COMPILER_ID:Clang>:-Wno-unused-lambda-capture>
+    # Clang writes into a precompiled header when its sources were changed, so another clone would find none in the cache.
+    "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<BOOL:${CCACHE_PROGRAM}>>:SHELL:-Xclang -fno-pch-timestamp>")
+  if(LLD_PROGRAM)
+    target_link_options(${flags} INTERFACE -fuse-ld=lld)
+  endif()
   if(MILLRACE_KILL_POINTS)
     target_compile_definitions(${flags} INTERFACE MILLRACE_KILL_POINTS)
   endif()
@@ -66,8 +69,10 @@ function(millrace_room name)
   endif()
   add_library(millrace_${name} STATIC ${sources})
   add_library(millrace::${name} ALIAS millrace_${name})
-  target_include_directories(millrace_${name} PUBLIC "${CMAKE_BINARY_DIR}/include")
-  target_link_libraries(millrace_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} millrace_flags)
+  set_target_properties(millrace_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(millrace_${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>")
+  target_link_libraries(millrace_${name} PUBLIC ${ARG_PUBLIC}
+    PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:millrace_flags>)
   millrace_precompile(millrace_${name})
 endfunction()
 
@@ -117,10 +122,12 @@ function(millrace_gather target directory)
 endfunction()
 
 # One target per label builds the programs of its tests and nothing else.
-set(millrace_test_labels fast crash system tsan lab lab-long sim-long)
-foreach(label IN LISTS millrace_test_labels)
-  add_custom_target(tests_${label})
-endforeach()
+set(millrace_test_labels fast crash system install tsan lab lab-long sim-long)
+if(MILLRACE_TESTS)
+  foreach(label IN LISTS millrace_test_labels)
+    add_custom_target(tests_${label})
+  endforeach()
+endif()
 
 # Suppressions and settings of the sanitizers, so that `ctest` alone finds them too.
 set(millrace_test_environment
