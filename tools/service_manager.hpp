@@ -5,6 +5,7 @@
 #include <millrace/core/status.hpp>
 #include <millrace/net/socket/unique_fd.hpp>
 
+#include <sys/socket.h>
 #include <sys/un.h>
 
 #include <cstdint>
