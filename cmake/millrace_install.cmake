@@ -31,10 +31,9 @@ if(TARGET millrace_shared)
   set_target_properties(millrace_shared PROPERTIES EXPORT_NAME c)
   install(TARGETS millrace_shared EXPORT Millrace_c
     LIBRARY COMPONENT library NAMELINK_COMPONENT development
+    FILE_SET HEADERS COMPONENT development
     INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
   install(EXPORT Millrace_c NAMESPACE Millrace:: DESTINATION "${package_dir}" COMPONENT development)
-  install(FILES bindings/c/millrace.h bindings/c/millrace.hpp
-    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development)
   # Paths that lead from the file's place to the prefix.
   file(RELATIVE_PATH to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
   string(REGEX REPLACE "/$" "" to_prefix "${to_prefix}")
