@@ -106,6 +106,19 @@ function(millrace_unite target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
+# millrace_c_program(NAME SOURCE...): a program in C11 that sees millrace.h and libmillrace.so alone. With sanitizers the
+# C++ compiler links it, which has instrumented the library.
+function(millrace_c_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE millrace::shared)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -pedantic -Werror)
+  set_target_properties(${name} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+  if(MILLRACE_SANITIZE)
+    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+    target_link_options(${name} PRIVATE $<TARGET_PROPERTY:millrace_flags,INTERFACE_LINK_OPTIONS>)
+  endif()
+endfunction()
+
 # millrace_gather(TARGET DIRECTORY): makes TARGET build whatever the directory and those below declare.
 function(millrace_gather target directory)
   get_property(declared DIRECTORY "${directory}" PROPERTY BUILDSYSTEM_TARGETS)

@@ -16,6 +16,7 @@ ROOMS = {
     "storage": {"core", "config", "storage"},
     "actors": {"core", "config", "net", "transport", "storage", "actors"},
     "runtime": {"core", "config", "net", "transport", "storage", "actors", "runtime"},
+    "bindings": {"core", "config", "runtime", "bindings"},
 }
 
 # A header that matches may be included only below these folders.

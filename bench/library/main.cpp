@@ -1,0 +1,229 @@
+// bench_library: what the C functions add to the C++ API: calls, bandwidth, and descriptions of
+// many tensors. See bench/README.md; scripts/bench library runs it.
+#include <millrace/bench/common/child.hpp>
+#include <millrace/bench/common/measure.hpp>
+#include <millrace/bench/common/options.hpp>
+#include <millrace/bench/common/service.hpp>
+
+#include <fmt/format.h>
+#include <millrace.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+using namespace millrace;
+using namespace millrace::bench;
+
+namespace {
+
+constexpr double added_max_s = 1e-6;
+constexpr double ratio_goal = 0.97;
+constexpr std::uint64_t small_bytes = 4096;
+constexpr std::size_t many_tensors = 1000;
+constexpr double register_max_s = 2e-3;
+constexpr double rebind_max_s = 100e-6;
+
+void must(millrace_code code, const char* doing) {
+  if (code != MILLRACE_OK)
+    give_up(fmt::format("{}: {}", doing, millrace_error()));
+}
+
+// The same tensor as both interfaces describe it.
+struct both_views {
+  std::vector<std::byte> bytes;
+  std::uint64_t shape[1];
+
+  explicit both_views(std::uint64_t size_bytes)
+    : bytes(size_bytes, std::byte{7}), shape{size_bytes} {}
+
+  millrace_tensor in_c() {
+    millrace_tensor t{};
+    t.name = "weights";
+    t.data = bytes.data();
+    t.dtype = MILLRACE_U8;
+    t.rank = 1;
+    t.shape = shape;
+    return t;
+  }
+  tensor_view in_cpp() {
+    return tensor_view::dense("weights", dtype::u8, {bytes.size()}, std::span{bytes});
+  }
+};
+
+// Many small tensors in one block of memory, with names as models have them.
+struct many {
+  std::vector<float> elements = std::vector<float>(many_tensors * 16);
+  std::vector<std::string> names;
+  std::vector<millrace_tensor> tensors;
+  std::uint64_t shape[2] = {4, 4};
+
+  many() {
+    for (std::size_t i = 0; i < many_tensors; ++i)
+      names.push_back(fmt::format("transformer.block.{}.attention.weight", i));
+    for (std::size_t i = 0; i < many_tensors; ++i) {
+      millrace_tensor t{};
+      t.name = names[i].c_str();
+      t.data = elements.data() + i * 16;
+      t.dtype = MILLRACE_F32;
+      t.rank = 2;
+      t.shape = shape;
+      tensors.push_back(t);
+    }
+  }
+  many(const many&) = delete;
+  many& operator=(const many&) = delete;
+};
+
+struct c_client {
+  explicit c_client(const service& at) {
+    must(millrace_connect(at.address().c_str(), nullptr, &of), "connecting");
+  }
+  ~c_client() { millrace_release(of); }
+  c_client(const c_client&) = delete;
+  c_client& operator=(const c_client&) = delete;
+
+  millrace_client* of = nullptr;
+};
+
+struct operation {
+  const char* name;
+  std::function<void()> by_c;
+  std::function<void()> by_cpp;
+};
+
+// The mean of several calls, of which the contest takes the median over rounds.
+double mean_of(int calls, const std::function<void()>& call) {
+  return seconds_of([&] {
+           for (int i = 0; i < calls; ++i)
+             call();
+         }) /
+    calls;
+}
+
+void compare(const operation& op, std::uint64_t size_bytes, std::size_t rounds, report& out) {
+  auto is_small = size_bytes == small_bytes;
+  auto calls = is_small ? 500 : 4;
+  contest c;
+  auto& by_c = c.add([&] { return mean_of(calls, op.by_c); });
+  auto& by_cpp = c.add([&] { return mean_of(calls, op.by_cpp); });
+  c.run(rounds);
+  row r;
+  r.name = fmt::format(
+    "{}/{}", op.name,
+    is_small ? fmt::format("{}KiB", size_bytes >> 10) : fmt::format("{}MiB", size_bytes >> 20));
+  r.size_bytes = size_bytes;
+  r.ours = by_c;
+  r.peer = "C++ call";
+  r.peer_s = by_cpp.median();
+  if (is_small)
+    r.seconds_max = by_cpp.median() + added_max_s;
+  else
+    r.ratio_min = ratio_goal;
+  out.add(std::move(r));
+}
+
+void calls_section(
+  const service& at, const std::vector<std::uint64_t>& sizes, std::size_t rounds, report& out) {
+  c_client own{at};
+  auto models = at.repository();
+  for (auto size_bytes : sizes) {
+    both_views tensor{size_bytes};
+    auto in_c = tensor.in_c();
+    auto in_cpp = tensor.in_cpp();
+    operation put{
+      "put", [&] { must(millrace_put(own.of, "by c", &in_c, 1, nullptr, nullptr), "storing"); },
+      [&] { need(models.store("by cpp", {in_cpp}).result(), "storing"); }};
+    operation get{
+      "get", [&] { must(millrace_get(own.of, "by c", &in_c, 1, nullptr, nullptr), "loading"); },
+      [&] { need(models.load("by cpp", {{.into = in_cpp}}).result(), "loading"); }};
+    compare(put, size_bytes, rounds, out);
+    compare(get, size_bytes, rounds, out);
+  }
+}
+
+millrace_checkpointer* registered(const c_client& own, const many& tensors, const char* name) {
+  millrace_checkpoint_options options{};
+  options.struct_size = sizeof(options);
+  options.name = name;
+  millrace_checkpointer* job = nullptr;
+  must(
+    millrace_register(own.of, &options, tensors.tensors.data(), many_tensors, &job), "registering");
+  return job;
+}
+
+void end(millrace_checkpointer* job) {
+  must(millrace_close(job, 1, nullptr), "closing");
+  millrace_checkpointer_release(job);
+}
+
+// The first registration makes the slots; a job that comes back finds them.
+void tensors_section(const service& at, std::size_t rounds, report& out) {
+  c_client own{at};
+  many tensors;
+  end(registered(own, tensors, "run"));
+  row r;
+  r.name = "register/1000-tensors";
+  r.seconds_max = register_max_s;
+  for (std::size_t i = 0; i < rounds * 10; ++i) {
+    millrace_checkpointer* job = nullptr;
+    r.ours.add(seconds_of([&] { job = registered(own, tensors, "run"); }));
+    end(job);
+  }
+  out.add(std::move(r));
+
+  auto* job = registered(own, tensors, "run");
+  row unmoved;
+  unmoved.name = "rebind/1000-tensors/nothing-moved";
+  unmoved.seconds_max = rebind_max_s;
+  for (std::size_t i = 0; i < rounds * 100; ++i)
+    unmoved.ours.add(seconds_of(
+      [&] { must(millrace_rebind(job, tensors.tensors.data(), many_tensors), "rebinding"); }));
+  out.add(std::move(unmoved));
+  end(job);
+}
+
+int run(const model_options& o) {
+  auto out = begin_run(o);
+  scratch_directory in_memory{o.memory};
+  out.print_header();
+  auto rounds = o.rounds > 0 ? o.rounds : o.quick ? 2 : 15;
+  std::vector<std::uint64_t> sizes{small_bytes, 16u << 20};
+  if (!o.quick)
+    sizes.push_back(256u << 20);
+  if (o.only.empty() || o.only == "calls") {
+    service at{in_memory.path(), {.kind = service_kind::memory, .capacity_bytes = 3u << 30}};
+    calls_section(at, sizes, rounds, out);
+  }
+  if (o.only.empty() || o.only == "tensors") {
+    service at{
+      in_memory.path(),
+      {.kind = service_kind::pmem,
+       .capacity_bytes = 64u << 20,
+       .path = in_memory.file("pool-of-tensors")}};
+    tensors_section(at, rounds, out);
+  }
+  return finish(out, o);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc == 3 && argv[1] == std::string{"--serve"})
+      return serve(argv[2]);
+    model_options o;
+    CLI::App app{"What the C functions add to the C++ API."};
+    add_options(app, o, {"calls", "tensors"});
+    CLI11_PARSE(app, argc, argv);
+    return run(o);
+  } catch (const std::exception& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "bench_library: %s\n", e.what());
+    return EXIT_FAILURE;
+  }
+}

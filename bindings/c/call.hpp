@@ -1,0 +1,101 @@
+// The frame of every C function: what it throws becomes a code and a text, and its arguments are
+// checked. Used by all files of the C ABI.
+#pragma once
+
+#include "millrace.h"
+
+#include <millrace/core/clock.hpp>
+#include <millrace/core/status.hpp>
+#include <millrace/core/tensor_view.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace millrace::bindings {
+
+/// The longest time that an argument may give, in milliseconds.
+inline constexpr std::int64_t timeout_ms_max = 86'400'000;
+
+/// No structure will be as large; a size that was never set often is.
+inline constexpr std::size_t structure_bytes_max = 4096;
+
+/// The running call of a C function. It names the function in errors.
+class call {
+public:
+  explicit call(const char* function) : function_(function) {}
+
+  status wrong(std::string_view argument, std::string_view what) const;
+  /// Checks that pointers are set.
+  status need(std::initializer_list<std::pair<const void*, const char*>> arguments) const;
+  result<std::chrono::milliseconds> timeout(std::string_view argument, std::int64_t ms) const;
+
+  /// Copies a structure of the caller, which may be older or newer than `Options`. NULL: zeros.
+  template <class Options>
+  result<Options> options(const Options* given) const {
+    Options known{};
+    if (!given)
+      return known;
+    std::size_t size = 0;
+    std::memcpy(&size, given, sizeof(size));
+    if (auto bad = check_size(given, size, sizeof(Options)); !bad.ok())
+      return fail(bad);
+    std::memcpy(&known, given, sizeof(Options));
+    return known;
+  }
+
+  /// Writes a structure to the caller's, of the size that is given there.
+  template <class Output>
+  status give(Output* out, const char* argument, Output value) const {
+    if (out->struct_size < sizeof(Output) || out->struct_size > structure_bytes_max)
+      return wrong(std::string{argument} + "->struct_size", "is not the size; set it before");
+    value.struct_size = out->struct_size;
+    std::memset(static_cast<void*>(out), 0, out->struct_size);
+    std::memcpy(static_cast<void*>(out), &value, sizeof(value));
+    return {};
+  }
+
+  /// Copies descriptions of tensors. `boxes`: they may have offsets.
+  result<std::vector<tensor_view>> tensors(
+    const millrace_tensor* given, std::size_t count, bool boxes = false) const;
+  result<std::vector<std::pair<std::string, std::string>>> pairs(
+    std::string_view argument, const millrace_pair* given, std::size_t count) const;
+
+private:
+  status check_size(const void* given, std::size_t size, std::size_t known) const;
+  status check_tensor(const std::string& argument, const millrace_tensor& t, bool boxes) const;
+
+  const char* function_;
+};
+
+/// Keeps the text of a failure for `millrace_error`, and returns its code.
+millrace_code report(const status& outcome) noexcept;
+/// Does so for the exception that is being handled.
+millrace_code report_exception(const char* function) noexcept;
+
+/// Runs the body of a C function: `status body(const call&)`.
+template <class F>
+millrace_code guarded(const char* function, F&& body) noexcept {
+  try {
+    return report(std::forward<F>(body)(call{function}));
+  } catch (...) {
+    return report_exception(function);
+  }
+}
+
+/// Returns when a wait ends. A negative timeout gives a time that nobody lives to see, and that a
+/// clock can still count.
+time_point deadline_after(std::int64_t timeout_ms);
+
+/// Returns the text of an optional argument.
+inline std::string text_or(const char* given, const char* otherwise) {
+  return given ? given : otherwise;
+}
+
+} // namespace millrace::bindings

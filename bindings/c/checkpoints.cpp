@@ -1,0 +1,240 @@
+// Checkpoints: those of this job, and those of others.
+#include "handles.hpp"
+
+#include <algorithm>
+#include <optional>
+
+using namespace millrace::bindings;
+using millrace::status;
+using millrace::tensor_view;
+
+namespace {
+
+constexpr std::uint32_t known_save_flags = MILLRACE_SAVE_SNAPSHOT;
+
+millrace::result<millrace::checkpoint_options> checkpoint_options_of(
+  const call& here, const millrace_checkpoint_options& o) {
+  if (!o.name)
+    return millrace::fail(here.wrong("options->name", "is NULL"));
+  auto timeout = here.timeout("options->timeout_ms", o.timeout_ms);
+  if (!timeout)
+    return millrace::fail(timeout.error());
+  if (o.busy != MILLRACE_BUSY_WAIT && o.busy != MILLRACE_BUSY_REFUSE)
+    return millrace::fail(here.wrong("options->busy", fmt::format("is {}", o.busy)));
+  auto axes = here.pairs("options->axes", o.axes, o.axes_count);
+  if (!axes)
+    return millrace::fail(axes.error());
+  auto metadata = here.pairs("options->metadata", o.metadata, o.metadata_count);
+  if (!metadata)
+    return millrace::fail(metadata.error());
+  millrace::checkpoint_options c;
+  c.model = o.name;
+  c.rank = o.rank;
+  c.world_size = std::max(o.world_size, 1u);
+  if (o.keep > 0)
+    c.keep = o.keep;
+  c.axes = std::move(*axes);
+  c.metadata = std::move(*metadata);
+  c.busy =
+    o.busy == MILLRACE_BUSY_REFUSE ? millrace::when_saving::refuse : millrace::when_saving::wait;
+  c.group = text_or(o.group, "");
+  c.timeout = *timeout;
+  c.life = o.life;
+  return c;
+}
+
+millrace::result<std::optional<std::uint64_t>> step_of(
+  const call& here, const char* argument, std::int64_t step) {
+  if (step < -1)
+    return millrace::fail(
+      here.wrong(argument, fmt::format("is {}; it must be a step, or -1", step)));
+  return step < 0 ? std::nullopt : std::optional{static_cast<std::uint64_t>(step)};
+}
+
+bool lies_as_before(const millrace_tensor& now, const tensor_view& before) {
+  auto rank = before.desc.shape.size();
+  if (
+    !now.name || before.desc.name != now.name || now.data != before.data ||
+    now.dtype != static_cast<std::int32_t>(before.desc.type) ||
+    now.rank != static_cast<std::int32_t>(rank) || (rank > 0 && !now.shape) || now.offsets ||
+    now.global_shape || !now.strides_bytes != before.strides_bytes.empty())
+    return false;
+  return std::equal(before.desc.shape.begin(), before.desc.shape.end(), now.shape) &&
+    std::equal(before.strides_bytes.begin(), before.strides_bytes.end(), now.strides_bytes);
+}
+
+bool lie_as_before(
+  const millrace_tensor* now, std::size_t count, const std::vector<tensor_view>& before) {
+  return count == before.size() &&
+    std::equal(before.begin(), before.end(), now, [](auto& b, auto& n) {
+           return lies_as_before(n, b);
+         });
+}
+
+} // namespace
+
+millrace_code millrace_register(
+  millrace_client* client, const millrace_checkpoint_options* options,
+  const millrace_tensor* tensors, size_t count, millrace_checkpointer** checkpointer) {
+  clear(checkpointer);
+  return guarded(__func__, [&](const call& here) -> status {
+    auto bad =
+      here.need({{client, "client"}, {options, "options"}, {checkpointer, "checkpointer"}});
+    if (!bad.ok())
+      return bad;
+    auto given = here.options(options);
+    if (!given)
+      return given.error();
+    auto how = checkpoint_options_of(here, *given);
+    if (!how)
+      return how.error();
+    auto views = here.tensors(tensors, count);
+    if (!views)
+      return views.error();
+    auto bound = *views;
+    auto registered = client->of.checkpointer(*how, std::move(*views)).result();
+    if (!registered)
+      return registered.error();
+    *checkpointer = new millrace_checkpointer{.of = *registered, .bound = std::move(bound)};
+    return {};
+  });
+}
+
+millrace_code millrace_save(
+  millrace_checkpointer* checkpointer, uint64_t step, uint32_t flags, const void* extra,
+  size_t extra_bytes, millrace_request** staged, millrace_request** durable) {
+  clear(staged);
+  clear(durable);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!checkpointer)
+      return here.wrong("checkpointer", "is NULL");
+    if ((flags & ~known_save_flags) != 0)
+      return here.wrong("flags", fmt::format("are {:#x}, with one that is unknown", flags));
+    if (extra_bytes > 0 && !extra)
+      return here.wrong("extra", fmt::format("is NULL, and extra_bytes is {}", extra_bytes));
+    auto when_staged = std::make_unique<request_of<millrace::save_receipt>>(counted::steps);
+    auto when_durable = std::make_unique<request_of<millrace::save_receipt>>(counted::steps);
+    auto mode =
+      flags & MILLRACE_SAVE_SNAPSHOT ? millrace::save_mode::snapshot : millrace::save_mode::direct;
+    auto saving = checkpointer->of.save(
+      step, mode, std::span{static_cast<const std::byte*>(extra), extra_bytes});
+    when_staged->of = std::move(saving.staged);
+    when_durable->of = std::move(saving.durable);
+    // What did not begin has failed in both.
+    if (when_staged->over() && !when_staged->outcome().ok())
+      return when_staged->outcome();
+    if (staged)
+      *staged = when_staged.release();
+    if (durable)
+      *durable = when_durable.release();
+    return {};
+  });
+}
+
+millrace_code millrace_fence(millrace_checkpointer* checkpointer) {
+  return guarded(__func__, [&](const call& here) -> status {
+    return checkpointer ? checkpointer->of.fence() : here.wrong("checkpointer", "is NULL");
+  });
+}
+
+millrace_code millrace_rebind(
+  millrace_checkpointer* checkpointer, const millrace_tensor* tensors, size_t count) {
+  return guarded(__func__, [&](const call& here) -> status {
+    auto bad = here.need({{checkpointer, "checkpointer"}, {tensors, "tensors"}});
+    if (!bad.ok())
+      return bad;
+    // In a forked child a thread of the parent may have held the lock: the call below refuses.
+    if (!checkpointer->made_in.is_here())
+      return checkpointer->of.rebind({});
+    std::lock_guard guard{checkpointer->mutex};
+    if (!checkpointer->closed && lie_as_before(tensors, count, checkpointer->bound))
+      return {};
+    auto views = here.tensors(tensors, count);
+    if (!views)
+      return views.error();
+    auto moved = checkpointer->of.rebind(*views);
+    if (moved.ok())
+      checkpointer->bound = std::move(*views);
+    return moved;
+  });
+}
+
+millrace_code millrace_restore(
+  millrace_checkpointer* checkpointer, int64_t step, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!checkpointer)
+      return here.wrong("checkpointer", "is NULL");
+    auto wanted = step_of(here, "step", step);
+    if (!wanted)
+      return wanted.error();
+    return begin<millrace::load_receipt>(
+      request, [&] { return checkpointer->of.restore(*wanted); }, counted::steps);
+  });
+}
+
+millrace_code millrace_close(
+  millrace_checkpointer* checkpointer, int32_t finished, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!checkpointer)
+      return here.wrong("checkpointer", "is NULL");
+    return begin<void>(request, [&] {
+      checkpointer->closed = true;
+      return checkpointer->of.close_async(finished != 0);
+    });
+  });
+}
+
+void millrace_checkpointer_release(millrace_checkpointer* checkpointer) { end(checkpointer); }
+
+millrace_code millrace_await_step(
+  millrace_client* client, const char* group, const char* model, int64_t newer_than,
+  int64_t timeout_ms, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    auto than = step_of(here, "newer_than", newer_than);
+    if (!than)
+      return than.error();
+    auto timeout = here.timeout("timeout_ms", timeout_ms);
+    if (!timeout)
+      return timeout.error();
+    return begin<millrace::checkpoint_summary>(request, [&] {
+      return client->of.checkpoints(text_or(group, "")).newer(model, *than, *timeout);
+    });
+  });
+}
+
+millrace_code millrace_get_shard(
+  millrace_client* client, const char* model, uint32_t rank, int64_t step,
+  const millrace_tensor* tensors, size_t count, const millrace_get_options* options,
+  millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    auto given = here.options(options);
+    if (!given)
+      return given.error();
+    if (given->version != 0)
+      return here.wrong("options->version", "is set; `step` chooses the version");
+    auto timeout = here.timeout("options->timeout_ms", given->timeout_ms);
+    if (!timeout)
+      return timeout.error();
+    auto wanted = step_of(here, "step", step);
+    if (!wanted)
+      return wanted.error();
+    auto views = here.tensors(tensors, count);
+    if (!views)
+      return views.error();
+    return begin<millrace::load_receipt>(
+      request,
+      [&] {
+        return client->of.checkpoints(text_or(given->group, ""))
+          .load(model, rank, *wanted, std::move(*views), *timeout);
+      },
+      counted::steps);
+  });
+}

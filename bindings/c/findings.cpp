@@ -1,0 +1,94 @@
+// Reads the values of futures for C programs.
+#include "request.hpp"
+
+namespace millrace::bindings {
+
+namespace {
+
+// Of stores, saves and loads, which have most fields in common.
+template <class Receipt>
+findings of_moved(const Receipt& r) {
+  findings f;
+  f.receipt.name = r.model.c_str();
+  f.receipt.provider = r.provider.c_str();
+  f.receipt.driver = r.driver.c_str();
+  f.receipt.size_bytes = r.size_bytes;
+  return f;
+}
+
+findings of_record(const model_record& r) {
+  findings f;
+  f.receipt.name = r.spec.name.c_str();
+  f.receipt.version = r.version;
+  f.receipt.size_bytes = size_bytes(r.spec.tensors);
+  f.receipt.stored_at_ns = r.stored_at_ns;
+  f.tensors = r.spec.tensors.tensors;
+  return f;
+}
+
+} // namespace
+
+findings read(const receipt& r, counted) {
+  auto f = of_moved(r);
+  f.receipt.version = r.version;
+  f.receipt.durable = r.durable;
+  f.receipt.verified = r.checksums;
+  return f;
+}
+
+findings read(const load_receipt& r, counted by) {
+  auto f = of_moved(r);
+  (by == counted::steps ? f.receipt.step : f.receipt.version) = r.version;
+  f.receipt.stored_at_ns = r.stored_at_ns;
+  f.receipt.verified = r.verified;
+  f.extra = r.extra;
+  return f;
+}
+
+findings read(const save_receipt& r, counted) {
+  auto f = of_moved(r);
+  f.receipt.step = r.step;
+  f.receipt.durable = r.durable;
+  f.receipt.complete = r.complete;
+  return f;
+}
+
+findings read(const model_record& r, counted) { return of_record(r); }
+
+findings read(const model_info& r, counted) {
+  auto f = of_record(r.record);
+  f.receipt.provider = r.provider.c_str();
+  return f;
+}
+
+findings read(const checkpoint_summary& r, counted) {
+  findings f;
+  f.receipt.name = r.model.c_str();
+  if (!r.complete_steps.empty()) {
+    f.receipt.step = r.complete_steps.back();
+    f.receipt.complete = 1;
+  }
+  return f;
+}
+
+findings read(const listed<model_summary>& r, counted) {
+  findings f;
+  f.models.reserve(r.found.size());
+  for (auto& m : r.found)
+    f.models.push_back(
+      {.struct_size = sizeof(millrace_model),
+       .name = m.name.c_str(),
+       .provider = m.provider.c_str(),
+       .version = m.version,
+       .size_bytes = m.size_bytes,
+       .tensors = m.tensors,
+       .stored_at_ns = m.stored_at_ns,
+       .pinned = m.pinned,
+       .reserved = 0});
+  for (auto& one : r.silent)
+    f.silent.push_back(
+      one.name.empty() ? one.why.to_string() : one.why.within(one.name).to_string());
+  return f;
+}
+
+} // namespace millrace::bindings

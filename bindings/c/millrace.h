@@ -1,0 +1,381 @@
+/* Millrace in C: the one stable binary interface, `libmillrace.so.0`. docs/c-api.md is its guide.
+ *
+ * Threads.   Every function may be called from any thread, but not from a signal handler. A request
+ *            belongs to one thread at a time, except that any thread may cancel it.
+ * Errors.    A function that can fail returns a code. `millrace_error` has the text of this
+ *            thread's last failure. No function throws or longjmps. A wrong argument gives
+ *            MILLRACE_INVALID_ARGUMENT, and its text names the function and the argument. A lack of
+ *            memory gives MILLRACE_NO_SPACE.
+ * Strings.   UTF-8 that ends in NUL. They are copied, and so are shapes and strides.
+ * Tensors.   The memory at `data` must stay until the request is over. That of a registered shard
+ *            must stay until its checkpointer is closed.
+ * Options.   Set `struct_size` to the size of the structure, and other fields to 0 for the default.
+ *            NULL for a whole structure means the same. A structure of a later version is accepted
+ *            while the fields that this library does not know are 0.
+ * Objects.   Each is released once. What was made from an object works on after its release.
+ *            Releasing never waits and accepts NULL. An output is NULL after a failure.
+ * Requests.  An output `request` may be NULL: the call then waits and returns the outcome.
+ *            Otherwise a failure that is known at once is returned, without a request.
+ * Fork.      In a forked child, objects of the parent give MILLRACE_UNAVAILABLE at once. Connect
+ *            there.
+ * Signals.   A handler that returns does not end a wait. Wait with a timeout, or watch the
+ *            descriptor of a queue with `ppoll`. Threads of Millrace block all signals.
+ */
+#ifndef MILLRACE_H
+#define MILLRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MILLRACE_VERSION_MAJOR 0
+#define MILLRACE_VERSION_MINOR 1
+#define MILLRACE_VERSION_PATCH 0
+#define MILLRACE_VERSION_NUMBER                                                                    \
+  (MILLRACE_VERSION_MAJOR * 1000000 + MILLRACE_VERSION_MINOR * 1000 + MILLRACE_VERSION_PATCH)
+
+#if defined(__GNUC__)
+#define MILLRACE_API __attribute__((visibility("default")))
+#else
+#define MILLRACE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Later versions add codes at the end. */
+typedef int32_t millrace_code;
+enum {
+  MILLRACE_OK = 0,
+  MILLRACE_INVALID_ARGUMENT = 1, /* the call is wrong; repeating it will not help */
+  MILLRACE_NOT_FOUND = 2,
+  MILLRACE_ALREADY_EXISTS = 3,
+  MILLRACE_PERMISSION_DENIED = 4,
+  MILLRACE_BUSY = 5,     /* a limit is reached, or it is not over yet; try again */
+  MILLRACE_NO_SPACE = 6, /* of a provider, a pool, a buffer, or this process */
+  MILLRACE_CORRUPT_DATA = 7,
+  MILLRACE_UNSUPPORTED_VERSION = 8,
+  MILLRACE_PEER_LOST = 9,
+  MILLRACE_DEADLINE_EXCEEDED = 10,
+  MILLRACE_CANCELLED = 11,
+  MILLRACE_UNAVAILABLE = 12, /* shutting down, not reachable, or an object of another process */
+  MILLRACE_IO_ERROR = 13,
+  MILLRACE_PROTOCOL_ERROR = 14,
+  MILLRACE_UNKNOWN_LAYERS = 15,
+  MILLRACE_UNSUPPORTED = 16,
+  MILLRACE_INTERNAL = 17 /* a defect in Millrace */
+};
+
+/* The element types. Later versions add some at the end. */
+enum {
+  MILLRACE_BOOL = 0,
+  MILLRACE_F4 = 1,
+  MILLRACE_F6_E2M3 = 2,
+  MILLRACE_F6_E3M2 = 3,
+  MILLRACE_U8 = 4,
+  MILLRACE_I8 = 5,
+  MILLRACE_F8_E5M2 = 6,
+  MILLRACE_F8_E4M3 = 7,
+  MILLRACE_F8_E8M0 = 8,
+  MILLRACE_I16 = 9,
+  MILLRACE_U16 = 10,
+  MILLRACE_F16 = 11,
+  MILLRACE_BF16 = 12,
+  MILLRACE_I32 = 13,
+  MILLRACE_U32 = 14,
+  MILLRACE_F32 = 15,
+  MILLRACE_C64 = 16,
+  MILLRACE_F64 = 17,
+  MILLRACE_I64 = 18,
+  MILLRACE_U64 = 19,
+  MILLRACE_C128 = 20
+};
+
+typedef struct millrace_client millrace_client;
+typedef struct millrace_node millrace_node;
+typedef struct millrace_checkpointer millrace_checkpointer;
+typedef struct millrace_request millrace_request;
+typedef struct millrace_queue millrace_queue;
+
+/* A tensor in the caller's memory, or the description of a stored one, with `data` NULL. */
+typedef struct {
+  const char* name;
+  void* data;    /* only read by `millrace_put` and `millrace_save` */
+  int32_t dtype; /* MILLRACE_F32, ... */
+  int32_t rank;  /* 0: a scalar */
+  const uint64_t* shape;
+  const int64_t* strides_bytes; /* NULL: dense, the last index fastest */
+  const uint64_t* offsets;      /* `millrace_get`: where the wanted box begins; NULL: the whole */
+  const uint64_t* global_shape; /* reserved, NULL */
+} millrace_tensor;
+
+typedef struct {
+  const char* key;
+  const char* value;
+} millrace_pair;
+
+/* Timeouts are in milliseconds, at most a day. 0: as the client is configured, 60 s by default. */
+typedef struct {
+  size_t struct_size;
+  const char* secret; /* the file with the cluster's secret, for tls:// addresses */
+  int64_t timeout_ms; /* of each request that has none of its own */
+  int64_t connect_timeout_ms;
+  uint64_t staging_bytes;
+} millrace_client_options;
+
+typedef struct {
+  size_t struct_size;
+  const char* group; /* NULL: "default" */
+  int64_t timeout_ms;
+  int32_t pinned;    /* nonzero: never evicted */
+  int32_t checksums; /* 0: as the provider is configured; 1: on; -1: off */
+  const millrace_pair* metadata;
+  size_t metadata_count;
+} millrace_put_options;
+
+typedef struct {
+  size_t struct_size;
+  const char* group; /* NULL: "default"; of checkpoints: any provider that keeps some */
+  int64_t timeout_ms;
+  uint64_t version; /* 0: the newest; of checkpoints it must be 0 */
+} millrace_get_options;
+
+enum { MILLRACE_BUSY_WAIT = 0, MILLRACE_BUSY_REFUSE = 1 };
+
+typedef struct {
+  size_t struct_size;
+  const char* name;  /* of the model, the same on all ranks */
+  const char* group; /* NULL: any provider that keeps checkpoints */
+  uint32_t rank;
+  uint32_t world_size; /* 0: 1 */
+  uint32_t keep;       /* versions of each shard; 0: 2 */
+  int32_t busy;        /* of a save that comes while another is in flight */
+  int64_t timeout_ms;
+  uint64_t life;             /* of one run, equal on all ranks, see `millrace_job`; 0: drawn */
+  const millrace_pair* axes; /* shown in listings */
+  size_t axes_count;
+  const millrace_pair* metadata;
+  size_t metadata_count;
+} millrace_checkpoint_options;
+
+/* What a request that has succeeded did. Fields that do not apply are 0 or NULL. Strings live as
+ * long as the request. */
+typedef struct {
+  size_t struct_size;
+  const char* name;
+  const char* provider;
+  const char* driver; /* that moved the bytes; "eager": the message did */
+  uint64_t version;
+  uint64_t step; /* of checkpoints */
+  uint64_t size_bytes;
+  uint64_t stored_at_ns; /* wall clock */
+  int32_t durable;       /* survives kill -9, and power loss where the medium does */
+  int32_t verified;      /* checksums were stored, or matched */
+  int32_t complete;      /* every shard of the step is done */
+  int32_t reserved;
+} millrace_receipt;
+
+/* One line of a listing. Strings live as long as the request. */
+typedef struct {
+  size_t struct_size;
+  const char* name;
+  const char* provider;
+  uint64_t version;
+  uint64_t size_bytes;
+  uint64_t tensors;
+  uint64_t stored_at_ns;
+  int32_t pinned;
+  int32_t reserved;
+} millrace_model;
+
+/* Numbers are -1 where the launcher does not say. Names that do not fit are cut. */
+typedef struct {
+  size_t struct_size;
+  int64_t rank;
+  int64_t world_size;
+  int64_t local_rank;
+  int64_t local_world_size;
+  int64_t restart_count;
+  uint64_t life; /* for `millrace_checkpoint_options` */
+  char launcher[32];
+  char run_id[256];
+} millrace_job_info;
+
+/* The library's version. Compare it with MILLRACE_VERSION_NUMBER, that of the header. */
+MILLRACE_API const char* millrace_version(void);
+MILLRACE_API uint32_t millrace_version_number(void);
+
+/* Returns "not_found: ..." for this thread's last failure, "" before the first. The text is valid
+ * until this thread's next failure, and cut after 2,047 bytes. */
+MILLRACE_API const char* millrace_error(void);
+/* Returns "not_found" for MILLRACE_NOT_FOUND, "unknown" for a number that is no code. */
+MILLRACE_API const char* millrace_code_name(millrace_code code);
+
+/* ---- Clients and nodes ---- */
+
+/* Connects to a node, and learns from it where the others are. Waits for it. `address` is
+ * "unix:/PATH" or "tls://HOST:PORT"; NULL: MILLRACE_ADDRESS of the environment, or else the address
+ * of a service without configuration. */
+MILLRACE_API millrace_code millrace_connect(
+  const char* address, const millrace_client_options* options, millrace_client** client);
+/* Makes a client of all nodes of a configuration file. It connects when first needed. */
+MILLRACE_API millrace_code millrace_open(const char* config_file, millrace_client** client);
+/* What is in flight goes on, or ends with MILLRACE_CANCELLED. Its tensors stay in use until its
+ * request is over: wait for it, or cancel it. */
+MILLRACE_API void millrace_release(millrace_client* client);
+
+/* Starts a node in this process. `name` picks one of several nodes in the file; NULL: the host
+ * decides, as for `millrace serve`. */
+MILLRACE_API millrace_code
+millrace_embed(const char* config_file, const char* name, millrace_node** node);
+/* Makes a client that asks this node's providers directly. */
+MILLRACE_API millrace_code millrace_node_client(millrace_node* node, millrace_client** client);
+/* Returns the address for clients on this host, valid until the release. NULL for NULL. */
+MILLRACE_API const char* millrace_node_address(const millrace_node* node);
+/* Lets running operations finish, and closes. The request is over when all of it is closed. */
+MILLRACE_API millrace_code millrace_node_stop(millrace_node* node, millrace_request** request);
+/* Stops the node if it was not stopped, on another thread. */
+MILLRACE_API void millrace_node_release(millrace_node* node);
+
+/* ---- Models ---- */
+
+/* Stores a model whole or not at all. */
+MILLRACE_API millrace_code millrace_put(
+  millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
+  const millrace_put_options* options, millrace_request** request);
+/* Loads tensors, or boxes of them, into the memory of `tensors`. */
+MILLRACE_API millrace_code millrace_get(
+  millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
+  const millrace_get_options* options, millrace_request** request);
+/* Is over when the model has a version after `newer_than`, or with MILLRACE_DEADLINE_EXCEEDED.
+ * The receipt has the version. */
+MILLRACE_API millrace_code millrace_await(
+  millrace_client* client, const char* group, const char* model, uint64_t newer_than,
+  int64_t timeout_ms, millrace_request** request);
+/* Describes a model: `millrace_request_tensor` gives its tensors. `version` 0: the newest. */
+MILLRACE_API millrace_code millrace_describe(
+  millrace_client* client, const char* group, const char* model, uint64_t version,
+  millrace_request** request);
+/* Lists the models whose names start with `prefix`; NULL: all. `millrace_request_model` gives
+ * them. */
+MILLRACE_API millrace_code millrace_list(
+  millrace_client* client, const char* group, const char* prefix, millrace_request** request);
+MILLRACE_API millrace_code millrace_erase(
+  millrace_client* client, const char* group, const char* model, millrace_request** request);
+/* Excludes a model from eviction, or with `pinned` 0 allows it again. */
+MILLRACE_API millrace_code millrace_pin(
+  millrace_client* client, const char* group, const char* model, int32_t pinned,
+  millrace_request** request);
+
+/* ---- Checkpoints ---- */
+
+/* Registers one shard of a job, and waits for it. */
+MILLRACE_API millrace_code millrace_register(
+  millrace_client* client, const millrace_checkpoint_options* options,
+  const millrace_tensor* tensors, size_t count, millrace_checkpointer** checkpointer);
+
+enum {
+  MILLRACE_SAVE_DIRECT = 0,  /* the tensors must not change before `staged` is over */
+  MILLRACE_SAVE_SNAPSHOT = 1 /* they are copied first; `staged` is over after the copy */
+};
+/* Begins a save, and returns at once. `staged` is over when the tensors may change, `durable` when
+ * the version is done; either may be NULL, and then the call does not wait. `extra` are bytes of
+ * the program that are kept with the version; they are copied. */
+MILLRACE_API millrace_code millrace_save(
+  millrace_checkpointer* checkpointer, uint64_t step, uint32_t flags, const void* extra,
+  size_t extra_bytes, millrace_request** staged, millrace_request** durable);
+/* Waits until the tensors may change. Returns the failure of an earlier save, once. */
+MILLRACE_API millrace_code millrace_fence(millrace_checkpointer* checkpointer);
+/* Takes the addresses of tensors that have moved; their descriptions must be those registered. */
+MILLRACE_API millrace_code
+millrace_rebind(millrace_checkpointer* checkpointer, const millrace_tensor* tensors, size_t count);
+/* Writes a version into the registered tensors. `step` -1: the newest that all ranks have. */
+MILLRACE_API millrace_code
+millrace_restore(millrace_checkpointer* checkpointer, int64_t step, millrace_request** request);
+/* Ends the registration after the save in flight. `finished` nonzero: the job is over. */
+MILLRACE_API millrace_code
+millrace_close(millrace_checkpointer* checkpointer, int32_t finished, millrace_request** request);
+/* Closes without a report, on another thread. The tensors must stay until the save in flight has
+ * read them: `millrace_fence` waits for that. */
+MILLRACE_API void millrace_checkpointer_release(millrace_checkpointer* checkpointer);
+
+/* Is over when the run has a complete step after `newer_than`, -1: any. The receipt has the step.
+ * `group` NULL: any provider that keeps checkpoints. */
+MILLRACE_API millrace_code millrace_await_step(
+  millrace_client* client, const char* group, const char* model, int64_t newer_than,
+  int64_t timeout_ms, millrace_request** request);
+/* Loads tensors of one shard of a run that this program need not take part in. `step` -1: the
+ * newest that all ranks have. */
+MILLRACE_API millrace_code millrace_get_shard(
+  millrace_client* client, const char* model, uint32_t rank, int64_t step,
+  const millrace_tensor* tensors, size_t count, const millrace_get_options* options,
+  millrace_request** request);
+
+/* ---- Requests ---- */
+
+#define MILLRACE_FOREVER ((int64_t)-1)
+
+/* Waits, frees the request, makes it NULL, and returns the outcome. When time is up first, the
+ * request stays, and the result is MILLRACE_DEADLINE_EXCEEDED. A request that is NULL already is
+ * over: MILLRACE_OK. A negative timeout waits without end. */
+MILLRACE_API millrace_code millrace_wait(millrace_request** request, int64_t timeout_ms);
+/* Does what `millrace_wait` does if the request is over, and sets `over` to 1; else sets it to 0
+ * and returns MILLRACE_OK. */
+MILLRACE_API millrace_code millrace_test(millrace_request** request, int* over);
+/* Waits for all. Frees those that are over, and writes the outcome of each to `each`, unless that
+ * is NULL. Returns the first failure in their order. */
+MILLRACE_API millrace_code millrace_waitall(
+  size_t count, millrace_request** requests, int64_t timeout_ms, millrace_code* each);
+/* Waits for one, frees it as `millrace_wait` does, and writes its place to `index`. `index` is
+ * `count` when time is up, or when all are NULL. */
+MILLRACE_API millrace_code
+millrace_waitany(size_t count, millrace_request** requests, int64_t timeout_ms, size_t* index);
+/* Gives the operation up. When it returns, nothing touches the tensors any more, and the request is
+ * over. It must still be waited for or detached. */
+MILLRACE_API millrace_code millrace_cancel(millrace_request* request);
+/* Frees the request and makes it NULL. The operation goes on. */
+MILLRACE_API void millrace_detach(millrace_request** request);
+
+/* Waits, and returns the outcome, as `millrace_wait`, but keeps the request, so that the functions
+ * below can read it. They give MILLRACE_BUSY before it is over, and the failure of one that has
+ * failed. */
+MILLRACE_API millrace_code millrace_request_wait(millrace_request* request, int64_t timeout_ms);
+MILLRACE_API millrace_code
+millrace_request_receipt(millrace_request* request, millrace_receipt* receipt);
+/* Gives the extra bytes of the version that was restored, valid as long as the request. */
+MILLRACE_API millrace_code
+millrace_request_extra(millrace_request* request, const void** extra, size_t* extra_bytes);
+/* Returns the number of models that were listed, or of tensors that were described; 0 otherwise. */
+MILLRACE_API size_t millrace_request_count(millrace_request* request);
+MILLRACE_API millrace_code
+millrace_request_model(millrace_request* request, size_t index, millrace_model* model);
+MILLRACE_API millrace_code
+millrace_request_tensor(millrace_request* request, size_t index, millrace_tensor* tensor);
+/* Returns which provider did not answer a listing, and why; NULL behind the last one. */
+MILLRACE_API const char* millrace_request_silent(millrace_request* request, size_t index);
+
+/* ---- Queues: requests in an event loop ---- */
+
+/* Makes a queue of at most so many tokens that are promised or not yet taken; 0: 65,536. */
+MILLRACE_API millrace_code millrace_queue_create(uint32_t tokens_max, millrace_queue** queue);
+/* Returns a descriptor that is readable while there are tokens. Do not read or close it. -1 for
+ * NULL. */
+MILLRACE_API int millrace_queue_fd(const millrace_queue* queue);
+/* Puts `token` into the queue when the request is over. The request must still be waited for or
+ * detached. */
+MILLRACE_API millrace_code
+millrace_queue_add(millrace_queue* queue, const millrace_request* request, uint64_t token);
+/* Takes at most `count` tokens, and writes their number to `taken`. Waits for the first one until
+ * the timeout; 0: does not wait. */
+MILLRACE_API millrace_code millrace_queue_poll(
+  millrace_queue* queue, uint64_t* tokens, size_t count, int64_t timeout_ms, size_t* taken);
+MILLRACE_API void millrace_queue_release(millrace_queue* queue);
+
+/* Fills in what the launcher says of this process. MILLRACE_NOT_FOUND: none has started it. */
+MILLRACE_API millrace_code millrace_job(millrace_job_info* job);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

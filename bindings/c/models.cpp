@@ -1,0 +1,152 @@
+// Models of the repository.
+#include "handles.hpp"
+
+#include <millrace/runtime/client/repository.hpp>
+
+using namespace millrace::bindings;
+using millrace::status;
+
+namespace {
+
+constexpr const char* default_group = "default";
+
+millrace::repository models_of(const millrace_client& client, const char* group) {
+  return client.of.repository(text_or(group, default_group));
+}
+
+millrace::result<millrace::store_options> store_options_of(
+  const call& here, const millrace_put_options& o) {
+  millrace::store_options s;
+  auto timeout = here.timeout("options->timeout_ms", o.timeout_ms);
+  if (!timeout)
+    return millrace::fail(timeout.error());
+  if (o.checksums < -1 || o.checksums > 1)
+    return millrace::fail(
+      here.wrong("options->checksums", fmt::format("is {}; it must be -1, 0 or 1", o.checksums)));
+  auto metadata = here.pairs("options->metadata", o.metadata, o.metadata_count);
+  if (!metadata)
+    return millrace::fail(metadata.error());
+  s.timeout = *timeout;
+  s.pinned = o.pinned != 0;
+  if (o.checksums != 0)
+    s.checksums = o.checksums > 0;
+  s.metadata = std::move(*metadata);
+  return s;
+}
+
+std::vector<millrace::load_target> targets_of(
+  std::vector<millrace::tensor_view> views, const millrace_tensor* tensors) {
+  std::vector<millrace::load_target> targets(views.size());
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    targets[i].into = std::move(views[i]);
+    if (auto* offsets = tensors[i].offsets)
+      targets[i].offsets.assign(offsets, offsets + tensors[i].rank);
+  }
+  return targets;
+}
+
+} // namespace
+
+millrace_code millrace_put(
+  millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
+  const millrace_put_options* options, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    auto given = here.options(options);
+    if (!given)
+      return given.error();
+    auto how = store_options_of(here, *given);
+    if (!how)
+      return how.error();
+    auto views = here.tensors(tensors, count);
+    if (!views)
+      return views.error();
+    return begin<millrace::receipt>(request, [&] {
+      return models_of(*client, given->group).store(model, std::move(*views), std::move(*how));
+    });
+  });
+}
+
+millrace_code millrace_get(
+  millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
+  const millrace_get_options* options, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    auto given = here.options(options);
+    if (!given)
+      return given.error();
+    auto timeout = here.timeout("options->timeout_ms", given->timeout_ms);
+    if (!timeout)
+      return timeout.error();
+    auto views = here.tensors(tensors, count, true);
+    if (!views)
+      return views.error();
+    return begin<millrace::load_receipt>(request, [&] {
+      return models_of(*client, given->group)
+        .load(model, targets_of(std::move(*views), tensors), {given->version, *timeout});
+    });
+  });
+}
+
+millrace_code millrace_await(
+  millrace_client* client, const char* group, const char* model, uint64_t newer_than,
+  int64_t timeout_ms, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    auto timeout = here.timeout("timeout_ms", timeout_ms);
+    if (!timeout)
+      return timeout.error();
+    return begin<millrace::model_record>(
+      request, [&] { return models_of(*client, group).newer(model, newer_than, *timeout); });
+  });
+}
+
+millrace_code millrace_describe(
+  millrace_client* client, const char* group, const char* model, uint64_t version,
+  millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    return begin<millrace::model_info>(
+      request, [&] { return models_of(*client, group).describe(model, version); });
+  });
+}
+
+millrace_code millrace_list(
+  millrace_client* client, const char* group, const char* prefix, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!client)
+      return here.wrong("client", "is NULL");
+    return begin<millrace::listed<millrace::model_summary>>(
+      request, [&] { return models_of(*client, group).list(text_or(prefix, "")); });
+  });
+}
+
+millrace_code millrace_erase(
+  millrace_client* client, const char* group, const char* model, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    return begin<void>(request, [&] { return models_of(*client, group).erase(model); });
+  });
+}
+
+millrace_code millrace_pin(
+  millrace_client* client, const char* group, const char* model, int32_t pinned,
+  millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    return begin<void>(request, [&] { return models_of(*client, group).pin(model, pinned != 0); });
+  });
+}

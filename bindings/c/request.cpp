@@ -1,0 +1,305 @@
+// Waits for requests, and reads them.
+#include "request.hpp"
+
+#include <millrace/core/clock.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+
+using millrace::errc;
+using millrace::status;
+using millrace::bindings::call;
+using millrace::bindings::guarded;
+using std::chrono::milliseconds;
+
+namespace millrace::bindings {
+
+/// A thread in `millrace_waitany`.
+struct waker {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool woken = false;
+};
+
+/// The threads that wait for a request among others.
+///
+/// *Problem*: a future forgets none of its continuations before it is ready, and a program may call
+/// `millrace_waitany` a thousand times with one request. So the future gets one continuation, and
+/// threads come and go here.
+class wakers {
+public:
+  void add(std::weak_ptr<waker> one) {
+    std::lock_guard guard{mutex_};
+    std::erase_if(all_, [](auto& left) { return left.expired(); });
+    all_.push_back(std::move(one));
+  }
+
+  void wake() {
+    std::lock_guard guard{mutex_};
+    for (auto& one : all_)
+      if (auto w = one.lock()) {
+        std::lock_guard lock{w->mutex};
+        w->woken = true;
+        w->changed.notify_one();
+      }
+  }
+
+private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<waker>> all_;
+};
+
+namespace {
+
+constexpr std::size_t requests_max = 1u << 20;
+// In parts: the standard library adds to a deadline that is far away until it overflows.
+bool wait_until(const millrace_request& r, time_point deadline) {
+  if (r.over())
+    return true;
+  for (;;) {
+    auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+    auto part = std::clamp(left, milliseconds{0}, milliseconds{3'600'000});
+    if (r.wait_for(part))
+      return true;
+    if (part == left || left.count() <= 0)
+      return false;
+  }
+}
+
+status time_is_up() { return {errc::deadline_exceeded, "the request is not over; it goes on"}; }
+
+status free_over(millrace_request*& r) {
+  auto outcome = r->outcome();
+  delete r;
+  r = nullptr;
+  return outcome;
+}
+
+std::size_t first_over(std::span<millrace_request*> all) {
+  return static_cast<std::size_t>(
+    std::ranges::find_if(all, [](auto* r) { return r && r->over(); }) - all.begin());
+}
+
+void tell(millrace_request& r, const std::weak_ptr<waker>& one) {
+  auto first = !r.told;
+  if (first)
+    r.told = std::make_shared<wakers>();
+  r.told->add(one);
+  if (first)
+    r.then([told = r.told] { told->wake(); });
+}
+
+std::size_t wait_for_any(std::span<millrace_request*> all, time_point deadline) {
+  auto found = first_over(all);
+  auto pending = std::ranges::any_of(all, [](auto* r) { return r != nullptr; });
+  if (found < all.size() || !pending)
+    return found;
+  auto self = std::make_shared<waker>();
+  for (auto* r : all)
+    if (r)
+      tell(*r, self);
+  // One may have become ready before it was told of this thread.
+  while ((found = first_over(all)) == all.size() && steady_clock::now() < deadline) {
+    std::unique_lock lock{self->mutex};
+    auto part = std::min<time_point>(deadline, steady_clock::now() + std::chrono::hours{1});
+    millrace::wait_until(self->changed, lock, part, [&] { return self->woken; });
+    self->woken = false;
+  }
+  return found;
+}
+
+status check_array(const call& here, std::size_t count, millrace_request** requests) {
+  if (count > requests_max)
+    return here.wrong("count", fmt::format("is {}; at most {}", count, requests_max));
+  if (count > 0 && !requests)
+    return here.wrong("requests", "is NULL");
+  return {};
+}
+
+} // namespace
+
+} // namespace millrace::bindings
+
+using namespace millrace::bindings;
+
+millrace::result<const findings*> millrace_request::found() {
+  if (!over())
+    return millrace::fail(errc::busy, "the request is not over; wait for it first");
+  if (auto failed = outcome(); !failed.ok())
+    return millrace::fail(failed);
+  if (!found_)
+    found_ = read_value();
+  return &*found_;
+}
+
+millrace_code millrace_wait(millrace_request** request, int64_t timeout_ms) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!request)
+      return here.wrong("request", "is NULL");
+    if (!*request)
+      return {};
+    return wait_until(**request, deadline_after(timeout_ms)) ? free_over(*request) : time_is_up();
+  });
+}
+
+millrace_code millrace_test(millrace_request** request, int* over) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {over, "over"}}); !bad.ok())
+      return bad;
+    *over = !*request || (*request)->over();
+    return *request && *over ? free_over(*request) : status{};
+  });
+}
+
+millrace_code millrace_waitall(
+  size_t count, millrace_request** requests, int64_t timeout_ms, millrace_code* each) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = check_array(here, count, requests); !bad.ok())
+      return bad;
+    auto deadline = deadline_after(timeout_ms);
+    status first;
+    for (std::size_t i = 0; i < count; ++i) {
+      status outcome;
+      if (requests[i])
+        outcome = wait_until(*requests[i], deadline) ? free_over(requests[i]) : time_is_up();
+      if (each)
+        each[i] = static_cast<millrace_code>(outcome.code());
+      if (first.ok())
+        first = std::move(outcome);
+    }
+    return first;
+  });
+}
+
+millrace_code millrace_waitany(
+  size_t count, millrace_request** requests, int64_t timeout_ms, size_t* index) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!index)
+      return here.wrong("index", "is NULL");
+    *index = count;
+    if (auto bad = check_array(here, count, requests); !bad.ok())
+      return bad;
+    std::span all{requests, count};
+    if (std::ranges::all_of(all, [](auto* r) { return r == nullptr; }))
+      return {};
+    *index = wait_for_any(all, deadline_after(timeout_ms));
+    return *index < count ? free_over(requests[*index]) : time_is_up();
+  });
+}
+
+millrace_code millrace_cancel(millrace_request* request) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!request)
+      return here.wrong("request", "is NULL");
+    request->cancel();
+    return {};
+  });
+}
+
+void millrace_detach(millrace_request** request) {
+  if (request)
+    delete std::exchange(*request, nullptr);
+}
+
+millrace_code millrace_request_wait(millrace_request* request, int64_t timeout_ms) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!request)
+      return here.wrong("request", "is NULL");
+    return wait_until(*request, deadline_after(timeout_ms)) ? request->outcome() : time_is_up();
+  });
+}
+
+millrace_code millrace_request_receipt(millrace_request* request, millrace_receipt* receipt) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {receipt, "receipt"}}); !bad.ok())
+      return bad;
+    auto found = request->found();
+    return found ? here.give(receipt, "receipt", (*found)->receipt) : found.error();
+  });
+}
+
+millrace_code millrace_request_extra(
+  millrace_request* request, const void** extra, size_t* extra_bytes) {
+  return guarded(__func__, [&](const call& here) -> status {
+    auto bad = here.need({{request, "request"}, {extra, "extra"}, {extra_bytes, "extra_bytes"}});
+    if (!bad.ok())
+      return bad;
+    *extra = nullptr;
+    *extra_bytes = 0;
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    *extra_bytes = (*found)->extra.size();
+    *extra = *extra_bytes > 0 ? (*found)->extra.data() : nullptr;
+    return {};
+  });
+}
+
+size_t millrace_request_count(millrace_request* request) {
+  size_t count = 0;
+  guarded(__func__, [&](const call& here) -> status {
+    if (!request)
+      return here.wrong("request", "is NULL");
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    count = std::max((*found)->models.size(), (*found)->tensors.size());
+    return {};
+  });
+  return count;
+}
+
+millrace_code millrace_request_model(
+  millrace_request* request, size_t index, millrace_model* model) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {model, "model"}}); !bad.ok())
+      return bad;
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    auto& all = (*found)->models;
+    if (index >= all.size())
+      return here.wrong(
+        "index", fmt::format("is {}, and {} models were listed", index, all.size()));
+    return here.give(model, "model", all[index]);
+  });
+}
+
+millrace_code millrace_request_tensor(
+  millrace_request* request, size_t index, millrace_tensor* tensor) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {tensor, "tensor"}}); !bad.ok())
+      return bad;
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    auto all = (*found)->tensors;
+    if (index >= all.size())
+      return here.wrong(
+        "index", fmt::format("is {}, and {} tensors were described", index, all.size()));
+    auto& t = all[index];
+    *tensor = {};
+    tensor->name = t.name.c_str();
+    tensor->dtype = static_cast<std::int32_t>(t.type);
+    tensor->rank = static_cast<std::int32_t>(t.shape.size());
+    tensor->shape = t.shape.data();
+    return {};
+  });
+}
+
+const char* millrace_request_silent(millrace_request* request, size_t index) {
+  const char* text = nullptr;
+  guarded(__func__, [&](const call& here) -> status {
+    if (!request)
+      return here.wrong("request", "is NULL");
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    if (index < (*found)->silent.size())
+      text = (*found)->silent[index].c_str();
+    return {};
+  });
+  return text;
+}

@@ -1,0 +1,131 @@
+// A request: a future of any type, and what its value tells a C program.
+// Made by the functions that begin operations.
+#pragma once
+
+#include "call.hpp"
+
+#include <millrace/runtime/client/client.hpp>
+#include <millrace/runtime/client/completion_queue.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace millrace::bindings {
+
+/// What can be read of a request that has succeeded. It points into the value of the future.
+struct findings {
+  millrace_receipt receipt{};
+  std::span<const std::uint8_t> extra;
+  std::vector<millrace_model> models;
+  std::span<const tensor_desc> tensors;
+  std::vector<std::string> silent;
+};
+
+/// Whether the numbers of versions are steps.
+enum class counted { versions, steps };
+
+findings read(const receipt& r, counted by);
+findings read(const load_receipt& r, counted by);
+findings read(const save_receipt& r, counted by);
+findings read(const model_record& r, counted by);
+findings read(const model_info& r, counted by);
+findings read(const checkpoint_summary& r, counted by);
+findings read(const listed<model_summary>& r, counted by);
+
+class wakers;
+
+} // namespace millrace::bindings
+
+struct millrace_request {
+  millrace_request() = default;
+  millrace_request(const millrace_request&) = delete;
+  millrace_request& operator=(const millrace_request&) = delete;
+  virtual ~millrace_request() = default;
+
+  virtual bool over() const = 0;
+  virtual bool wait_for(std::chrono::milliseconds time) const = 0;
+  virtual void cancel() const = 0;
+  /// Call it when the request is over.
+  virtual millrace::status outcome() const = 0;
+  virtual void then(std::function<void()> f) const = 0;
+  virtual millrace::status post(
+    const millrace::completion_queue& queue, std::uint64_t token) const = 0;
+
+  /// Returns what the value says, once it is there. Errors: `busy`; the outcome's own.
+  millrace::result<const millrace::bindings::findings*> found();
+
+  /// Who is told when the request is over, see `millrace_waitany`; null: none has asked.
+  std::shared_ptr<millrace::bindings::wakers> told;
+
+private:
+  virtual millrace::bindings::findings read_value() const = 0;
+
+  std::optional<millrace::bindings::findings> found_;
+};
+
+namespace millrace::bindings {
+
+template <class T>
+class request_of final : public millrace_request {
+public:
+  explicit request_of(counted by) : by_(by) {}
+
+  bool over() const override { return of.ready(); }
+  bool wait_for(std::chrono::milliseconds time) const override { return of.wait_for(time); }
+  void cancel() const override { of.cancel(); }
+  status outcome() const override {
+    auto& value = of.result();
+    return value ? status{} : value.error();
+  }
+  void then(std::function<void()> f) const override {
+    of.then([f = std::move(f)](const result<T>&) { f(); });
+  }
+  status post(const completion_queue& queue, std::uint64_t token) const override {
+    return queue.post_when_ready(of, token);
+  }
+
+  future<T> of;
+
+private:
+  findings read_value() const override {
+    if constexpr (std::is_void_v<T>)
+      return {};
+    else
+      return read(*of.result(), by_);
+  }
+
+  counted by_;
+};
+
+/// Hands a begun operation to the caller; with `out` null, waits for it.
+template <class T>
+status hand_over(std::unique_ptr<request_of<T>> begun, millrace_request** out) {
+  if (!out || (begun->over() && !begun->outcome().ok()))
+    return begun->outcome();
+  *out = begun.release();
+  return {};
+}
+
+/// Begins the operation that gives a `future<T>`, and hands it over. The request is made first, so
+/// that no operation is lost for want of memory.
+template <class T, class F>
+status begin(millrace_request** out, F&& operation, counted by = counted::versions) {
+  auto made = std::make_unique<request_of<T>>(by);
+  made->of = std::forward<F>(operation)();
+  return hand_over(std::move(made), out);
+}
+
+template <class Handle>
+void clear(Handle** out) noexcept {
+  if (out)
+    *out = nullptr;
+}
+
+} // namespace millrace::bindings

@@ -1,0 +1,97 @@
+/* The layout of every structure on 64-bit machines. Programs are compiled with it: no number here
+ * may change. A field is added at the end of a structure that begins with its size, and its size
+ * then has another line in `call::options` for programs of the former size. */
+#include <assert.h>
+#include <millrace.h>
+
+#define SIZE(type, bytes) static_assert(sizeof(type) == (bytes), "the size of " #type)
+#define AT(type, field, bytes)                                                                     \
+  static_assert(offsetof(type, field) == (bytes), "the place of " #field)
+
+SIZE(millrace_code, 4);
+SIZE(millrace_tensor, 56);
+AT(millrace_tensor, name, 0);
+AT(millrace_tensor, data, 8);
+AT(millrace_tensor, dtype, 16);
+AT(millrace_tensor, rank, 20);
+AT(millrace_tensor, shape, 24);
+AT(millrace_tensor, strides_bytes, 32);
+AT(millrace_tensor, offsets, 40);
+AT(millrace_tensor, global_shape, 48);
+
+SIZE(millrace_pair, 16);
+AT(millrace_pair, key, 0);
+AT(millrace_pair, value, 8);
+
+SIZE(millrace_client_options, 40);
+AT(millrace_client_options, struct_size, 0);
+AT(millrace_client_options, secret, 8);
+AT(millrace_client_options, timeout_ms, 16);
+AT(millrace_client_options, connect_timeout_ms, 24);
+AT(millrace_client_options, staging_bytes, 32);
+
+SIZE(millrace_put_options, 48);
+AT(millrace_put_options, struct_size, 0);
+AT(millrace_put_options, group, 8);
+AT(millrace_put_options, timeout_ms, 16);
+AT(millrace_put_options, pinned, 24);
+AT(millrace_put_options, checksums, 28);
+AT(millrace_put_options, metadata, 32);
+AT(millrace_put_options, metadata_count, 40);
+
+SIZE(millrace_get_options, 32);
+AT(millrace_get_options, struct_size, 0);
+AT(millrace_get_options, group, 8);
+AT(millrace_get_options, timeout_ms, 16);
+AT(millrace_get_options, version, 24);
+
+SIZE(millrace_checkpoint_options, 88);
+AT(millrace_checkpoint_options, struct_size, 0);
+AT(millrace_checkpoint_options, name, 8);
+AT(millrace_checkpoint_options, group, 16);
+AT(millrace_checkpoint_options, rank, 24);
+AT(millrace_checkpoint_options, world_size, 28);
+AT(millrace_checkpoint_options, keep, 32);
+AT(millrace_checkpoint_options, busy, 36);
+AT(millrace_checkpoint_options, timeout_ms, 40);
+AT(millrace_checkpoint_options, life, 48);
+AT(millrace_checkpoint_options, axes, 56);
+AT(millrace_checkpoint_options, axes_count, 64);
+AT(millrace_checkpoint_options, metadata, 72);
+AT(millrace_checkpoint_options, metadata_count, 80);
+
+SIZE(millrace_receipt, 80);
+AT(millrace_receipt, struct_size, 0);
+AT(millrace_receipt, name, 8);
+AT(millrace_receipt, provider, 16);
+AT(millrace_receipt, driver, 24);
+AT(millrace_receipt, version, 32);
+AT(millrace_receipt, step, 40);
+AT(millrace_receipt, size_bytes, 48);
+AT(millrace_receipt, stored_at_ns, 56);
+AT(millrace_receipt, durable, 64);
+AT(millrace_receipt, verified, 68);
+AT(millrace_receipt, complete, 72);
+AT(millrace_receipt, reserved, 76);
+
+SIZE(millrace_model, 64);
+AT(millrace_model, struct_size, 0);
+AT(millrace_model, name, 8);
+AT(millrace_model, provider, 16);
+AT(millrace_model, version, 24);
+AT(millrace_model, size_bytes, 32);
+AT(millrace_model, tensors, 40);
+AT(millrace_model, stored_at_ns, 48);
+AT(millrace_model, pinned, 56);
+AT(millrace_model, reserved, 60);
+
+SIZE(millrace_job_info, 344);
+AT(millrace_job_info, struct_size, 0);
+AT(millrace_job_info, rank, 8);
+AT(millrace_job_info, world_size, 16);
+AT(millrace_job_info, local_rank, 24);
+AT(millrace_job_info, local_world_size, 32);
+AT(millrace_job_info, restart_count, 40);
+AT(millrace_job_info, life, 48);
+AT(millrace_job_info, launcher, 56);
+AT(millrace_job_info, run_id, 88);

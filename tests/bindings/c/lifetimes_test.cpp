@@ -1,0 +1,196 @@
+// Tests when objects of the C ABI end: orders of release, thousands of clients, forks, signals.
+#include "c_node.hpp"
+
+#include <millrace/tests/support/descriptors.hpp>
+#include <millrace/tests/support/forked_child.hpp>
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+using namespace millrace::testing;
+
+namespace {
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MILLRACE_TEST_SANITIZED
+#endif
+#endif
+#if defined(MILLRACE_TEST_SANITIZED) || defined(__SANITIZE_ADDRESS__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
+std::size_t threads() { return entries_of("/proc/self/task"); }
+
+std::size_t resident_pages() {
+  std::ifstream file{"/proc/self/statm"};
+  std::size_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident;
+}
+
+} // namespace
+
+BOOST_FIXTURE_TEST_SUITE(lifetimes, c_node)
+
+BOOST_AUTO_TEST_CASE(what_was_made_of_a_client_works_after_its_release) {
+  matrix m{1};
+  auto saved = m.elements;
+  auto* own = connect();
+  auto options = sized<millrace_checkpoint_options>();
+  options.name = "run";
+  auto t = m.tensor();
+  millrace_checkpointer* ck = nullptr;
+  MUST(millrace_register(own, &options, &t, 1, &ck));
+  millrace_release(own);
+  millrace_request* durable = nullptr;
+  MUST(millrace_save(ck, 1, 0, nullptr, 0, nullptr, &durable));
+  MUST(millrace_wait(&durable, MILLRACE_FOREVER));
+  std::fill(m.elements.begin(), m.elements.end(), 0.0F);
+  MUST(millrace_restore(ck, -1, nullptr));
+  BOOST_TEST(m.elements == saved);
+  MUST(millrace_close(ck, 0, nullptr));
+  millrace_checkpointer_release(ck);
+}
+
+BOOST_AUTO_TEST_CASE(a_request_outlives_its_client_and_can_be_cancelled) {
+  auto* own = connect();
+  millrace_request* r = nullptr;
+  MUST(millrace_await(own, nullptr, "never", 0, 3'600'000, &r));
+  millrace_release(own);
+  MUST(millrace_cancel(r));
+  BOOST_TEST(millrace_wait(&r, 60'000) == MILLRACE_CANCELLED);
+  BOOST_TEST(!r);
+}
+
+BOOST_AUTO_TEST_CASE(a_stopped_node_gives_no_clients_and_stops_once_more) {
+  MUST(millrace_node_stop(node, nullptr));
+  millrace_client* late = nullptr;
+  BOOST_TEST(millrace_node_client(node, &late) == MILLRACE_UNAVAILABLE);
+  MUST(millrace_node_stop(node, nullptr));
+  BOOST_TEST(millrace_node_address(node));
+}
+
+BOOST_AUTO_TEST_CASE(a_thousand_clients_leave_nothing_behind) {
+  auto cycle = [&] {
+    auto* own = connect();
+    matrix m;
+    auto t = m.tensor();
+    MUST(millrace_put(own, "m", &t, 1, nullptr, nullptr));
+    millrace_release(own);
+  };
+  auto ended = [&](std::size_t threads_before, std::size_t descriptors_before) {
+    return eventually(
+      [&] { return threads() <= threads_before && open_descriptors() <= descriptors_before; });
+  };
+  // Threads and pools that the process makes once are there after some clients.
+  auto threads_alone = threads(), descriptors_alone = open_descriptors();
+  for (int i = 0; i < 100; ++i)
+    cycle();
+  constexpr std::size_t made_once = 8;
+  BOOST_REQUIRE(ended(threads_alone + made_once, descriptors_alone + made_once));
+  auto threads_before = threads(), descriptors_before = open_descriptors();
+  auto pages_before = resident_pages();
+  for (int i = 0; i < 1000; ++i) {
+    cycle();
+    // Each ends on another thread; no more than some do so at a time.
+    if (i % 10 == 0)
+      BOOST_REQUIRE(ended(threads_before, descriptors_before));
+  }
+  BOOST_TEST(ended(threads_before, descriptors_before));
+  // The allocator keeps some; 16 KiB of each client would be seen. A sanitizer keeps all.
+  constexpr std::size_t pages_of_16_mib = 4096;
+  if (!sanitized)
+    BOOST_TEST(resident_pages() <= pages_before + pages_of_16_mib);
+}
+
+BOOST_AUTO_TEST_CASE(a_forked_child_is_refused_and_opens_its_own) {
+  matrix m;
+  auto t = m.tensor();
+  auto* own = connect();
+  auto* ck = job(t);
+  millrace_queue* q = nullptr;
+  MUST(millrace_queue_create(0, &q));
+  millrace_request* open = nullptr;
+  MUST(millrace_await(own, nullptr, "later", 0, 3'600'000, &open));
+  auto result = in_forked_child([&] {
+    std::size_t index = 9;
+    int place = 0;
+    auto refused = [&](millrace_code code) {
+      ++place;
+      return code == MILLRACE_UNAVAILABLE;
+    };
+    millrace_request* r = nullptr;
+    millrace_client* c = nullptr;
+    if (
+      !refused(millrace_put(own, "m", &t, 1, nullptr, &r)) ||
+      !refused(millrace_get(own, "m", &t, 1, nullptr, nullptr)) ||
+      !refused(millrace_list(own, nullptr, nullptr, nullptr)) ||
+      !refused(millrace_save(ck, 1, 0, nullptr, 0, nullptr, nullptr)) ||
+      !refused(millrace_fence(ck)) || !refused(millrace_rebind(ck, &t, 1)) ||
+      !refused(millrace_close(ck, 0, nullptr)) || !refused(millrace_node_client(node, &c)) ||
+      !refused(millrace_node_stop(node, nullptr)) || !refused(millrace_queue_add(q, open, 1)) ||
+      !refused(millrace_waitany(1, &open, MILLRACE_FOREVER, &index)) || index != 0)
+      return place;
+    auto* address = millrace_node_address(node);
+    millrace_checkpointer_release(ck);
+    millrace_release(own);
+    if (millrace_connect(address, nullptr, &c) != MILLRACE_OK)
+      return 50;
+    if (millrace_put(c, "of the child", &t, 1, nullptr, nullptr) != MILLRACE_OK)
+      return 51;
+    millrace_release(c);
+    return 0;
+  });
+  BOOST_TEST(result == 0);
+  // The parent goes on.
+  MUST(millrace_get(own, "of the child", &t, 1, nullptr, nullptr));
+  MUST(millrace_close(ck, 0, nullptr));
+  MUST(millrace_cancel(open));
+  millrace_detach(&open);
+  millrace_checkpointer_release(ck);
+  millrace_queue_release(q);
+  millrace_release(own);
+}
+
+// The threads of the runtime block signals, so the thread that waits gets it, and the program ends.
+BOOST_AUTO_TEST_CASE(an_interrupt_ends_a_program_that_waits) {
+  child_process program{{MILLRACE_C_WAITING, millrace_node_address(node)}};
+  BOOST_TEST(program.read_line() == "waiting");
+  program.signal(SIGINT);
+  BOOST_TEST(program.wait() == 128 + SIGINT);
+}
+
+BOOST_AUTO_TEST_CASE(a_program_in_c_does_all_of_it) {
+  child_process program{{MILLRACE_C_PROGRAM, millrace_node_address(node)}};
+  BOOST_TEST(program.wait() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_library_that_was_opened_at_run_time_can_be_closed_and_opened_again) {
+  child_process program{{MILLRACE_C_DLOPEN, MILLRACE_C_LIBRARY, millrace_node_address(node)}};
+  BOOST_TEST(program.wait() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_job_is_read_from_the_environment) {
+  auto info = sized<millrace_job_info>();
+  auto result = in_forked_child([&] {
+    ::setenv("RANK", "2", 1);
+    ::setenv("WORLD_SIZE", "4", 1);
+    ::unsetenv("LOCAL_RANK");
+    auto* own = &info;
+    if (millrace_job(own) != MILLRACE_OK || own->rank != 2 || own->world_size != 4)
+      return 1;
+    if (own->local_rank != -1 || std::string{own->launcher} != "torchrun")
+      return 2;
+    ::setenv("RANK", "4", 1);
+    return millrace_job(own) == MILLRACE_INVALID_ARGUMENT ? 0 : 3;
+  });
+  BOOST_TEST(result == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

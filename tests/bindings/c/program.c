@@ -1,0 +1,96 @@
+/* program ADDRESS: uses the library as a program in C does; valgrind finds nothing to say of it.
+ * Prints what went wrong, and ends with 1. */
+#include <millrace.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                           \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
+      fprintf(                                                                                     \
+        stderr, "program.c:%d: %s does not hold; last error: %s\n", __LINE__, #condition,          \
+        millrace_error());                                                                         \
+      exit(1);                                                                                     \
+    }                                                                                              \
+  } while (0)
+
+enum { tensors_count = 8, elements = 1000 };
+
+static double values[tensors_count][elements], loaded[tensors_count][elements];
+static char names[tensors_count][16];
+static const uint64_t shape[] = {elements};
+
+static void describe(millrace_tensor* tensors, double from[tensors_count][elements]) {
+  for (int i = 0; i < tensors_count; ++i) {
+    snprintf(names[i], sizeof(names[i]), "layer%d", i);
+    tensors[i] = (millrace_tensor){
+      .name = names[i], .data = from[i], .dtype = MILLRACE_F64, .rank = 1, .shape = shape};
+  }
+}
+
+static void use_models(millrace_client* client) {
+  millrace_tensor tensors[tensors_count];
+  describe(tensors, values);
+  millrace_pair metadata[] = {{"made by", "program.c"}};
+  millrace_put_options options = {
+    .struct_size = sizeof(options), .metadata = metadata, .metadata_count = 1, .checksums = 1};
+  millrace_request* request = NULL;
+  CHECK(millrace_put(client, "c/model", tensors, tensors_count, &options, &request) == MILLRACE_OK);
+  CHECK(millrace_request_wait(request, MILLRACE_FOREVER) == MILLRACE_OK);
+  millrace_receipt receipt = {.struct_size = sizeof(receipt)};
+  CHECK(millrace_request_receipt(request, &receipt) == MILLRACE_OK);
+  CHECK(receipt.size_bytes == sizeof(values) && receipt.verified == 1);
+  CHECK(millrace_wait(&request, 0) == MILLRACE_OK && !request);
+
+  describe(tensors, loaded);
+  CHECK(millrace_get(client, "c/model", tensors, tensors_count, NULL, NULL) == MILLRACE_OK);
+  CHECK(memcmp(values, loaded, sizeof(values)) == 0);
+  CHECK(millrace_list(client, NULL, "c/", &request) == MILLRACE_OK);
+  CHECK(millrace_request_wait(request, MILLRACE_FOREVER) == MILLRACE_OK);
+  CHECK(millrace_request_count(request) == 1);
+  millrace_detach(&request);
+  CHECK(millrace_erase(client, NULL, "c/model", NULL) == MILLRACE_OK);
+  CHECK(millrace_get(client, "c/model", tensors, 1, NULL, NULL) == MILLRACE_NOT_FOUND);
+}
+
+static void use_checkpoints(millrace_client* client) {
+  millrace_tensor tensors[tensors_count];
+  describe(tensors, values);
+  memcpy(loaded, values, sizeof(values));
+  millrace_checkpoint_options options = {.struct_size = sizeof(options), .name = "c/run"};
+  millrace_checkpointer* job = NULL;
+  CHECK(millrace_register(client, &options, tensors, tensors_count, &job) == MILLRACE_OK);
+  millrace_request* durable = NULL;
+  CHECK(millrace_save(job, 1, MILLRACE_SAVE_SNAPSHOT, "abc", 3, NULL, &durable) == MILLRACE_OK);
+  CHECK(millrace_fence(job) == MILLRACE_OK);
+  CHECK(millrace_wait(&durable, MILLRACE_FOREVER) == MILLRACE_OK);
+  memset(values, 0, sizeof(values));
+  millrace_request* restored = NULL;
+  CHECK(millrace_restore(job, -1, &restored) == MILLRACE_OK);
+  size_t index = 9;
+  const void* extra = NULL;
+  size_t extra_bytes = 0;
+  CHECK(millrace_request_wait(restored, MILLRACE_FOREVER) == MILLRACE_OK);
+  CHECK(millrace_request_extra(restored, &extra, &extra_bytes) == MILLRACE_OK);
+  CHECK(extra_bytes == 3 && memcmp(extra, "abc", 3) == 0);
+  CHECK(millrace_waitany(1, &restored, MILLRACE_FOREVER, &index) == MILLRACE_OK && index == 0);
+  CHECK(memcmp(values, loaded, sizeof(values)) == 0);
+  CHECK(millrace_close(job, 1, NULL) == MILLRACE_OK);
+  millrace_checkpointer_release(job);
+}
+
+int main(int argc, char** argv) {
+  CHECK(argc == 2);
+  CHECK(millrace_version_number() == MILLRACE_VERSION_NUMBER);
+  for (int i = 0; i < tensors_count * elements; ++i)
+    values[i / elements][i % elements] = i;
+  millrace_client* client = NULL;
+  CHECK(millrace_connect("unix:/nonexistent/socket", NULL, &client) != MILLRACE_OK && !client);
+  CHECK(millrace_error()[0] != '\0');
+  CHECK(millrace_connect(argv[1], NULL, &client) == MILLRACE_OK);
+  use_models(client);
+  use_checkpoints(client);
+  millrace_release(client);
+  return 0;
+}
