@@ -57,7 +57,7 @@ bool lies_as_before(const millrace_tensor& now, const tensor_view& before) {
     !now.name || before.desc.name != now.name || now.data != before.data ||
     now.dtype != static_cast<std::int32_t>(before.desc.type) ||
     now.rank != static_cast<std::int32_t>(rank) || (rank > 0 && !now.shape) || now.offsets ||
-    now.global_shape || !now.strides_bytes != before.strides_bytes.empty())
+    now.global_shape || (now.strides_bytes == nullptr) != before.strides_bytes.empty())
     return false;
   return std::equal(before.desc.shape.begin(), before.desc.shape.end(), now.shape) &&
     std::equal(before.strides_bytes.begin(), before.strides_bytes.end(), now.strides_bytes);

@@ -4,7 +4,8 @@
 #include <millrace/runtime/client/job.hpp>
 #include <millrace/version.hpp>
 
-#include <algorithm>
+#include <optional>
+#include <string>
 #include <string_view>
 
 using namespace millrace::bindings;
@@ -15,8 +16,8 @@ using millrace::status;
 #define MILLRACE_TEXT(x) MILLRACE_TEXT_OF(x)
 static_assert(
   std::string_view{millrace::version} ==
-    MILLRACE_TEXT(MILLRACE_VERSION_MAJOR) "." MILLRACE_TEXT(MILLRACE_VERSION_MINOR) "." //
-    MILLRACE_TEXT(MILLRACE_VERSION_PATCH),
+    MILLRACE_TEXT(MILLRACE_VERSION_MAJOR) "." MILLRACE_TEXT(
+      MILLRACE_VERSION_MINOR) "." MILLRACE_TEXT(MILLRACE_VERSION_PATCH),
   "millrace.h has another version than the project");
 static_assert(MILLRACE_INTERNAL == static_cast<millrace_code>(errc::internal));
 static_assert(MILLRACE_C128 + 1 == millrace::dtype_count);
