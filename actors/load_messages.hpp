@@ -9,6 +9,7 @@
 #include <millrace/core/model.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -25,15 +26,21 @@ struct stage_times {
 };
 MILLRACE_INSPECT(stage_times, x.queued_us, x.reserve_us, x.move_us, x.finish_us)
 
-/// One tensor, or some of its rows, as the caller expects it.
+/// One tensor, or a part of it, as the caller expects it.
 struct selection {
   tensor_desc expected; // name, dtype, and the shape of the bytes that arrive
   bool rows = false;    // a range along the first dimension instead of the whole tensor
   std::uint64_t first_row = 0;
+  // A box: the first index in each dimension; its extents are those of `expected`. Empty: none.
+  // Older services do not read this field, so such a selection also asks for rows: for the same
+  // bytes where they are rows, else from `no_row` on, which no tensor has. So they refuse it.
+  std::vector<std::uint64_t> offsets = {};
+
+  static constexpr auto no_row = std::numeric_limits<std::uint64_t>::max();
 
   friend bool operator==(const selection&, const selection&) = default;
 };
-MILLRACE_INSPECT(selection, x.expected, x.rows, x.first_row)
+MILLRACE_INSPECT(selection, x.expected, x.rows, x.first_row, x.offsets)
 
 /// The state of a group by which a client asks a provider for a model. Number 0: the client has
 /// asked no other provider, and an answer must hold without them.

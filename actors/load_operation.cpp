@@ -1,10 +1,13 @@
 // One load: opens the model, checks the request, lets the fabric push window after window, and
 // verifies.
+#include <millrace/actors/block_check.hpp>
 #include <millrace/actors/reading_operation.hpp>
 #include <millrace/core/assert.hpp>
+#include <millrace/core/box.hpp>
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <unordered_map>
 
@@ -15,12 +18,16 @@ namespace {
 using storage::wanted;
 using storage::window;
 
+// Runs pushed in one transfer, which bounds its memory, here and at the peer.
+constexpr std::size_t runs_at_once = 16'384;
+
 // Bytes of one tensor, with their place in the target.
 struct range {
   std::uint32_t tensor = 0;
   std::uint64_t first = 0;
   std::uint64_t length = 0;
   std::uint64_t target = 0;
+  const box_runs* runs = nullptr; // the part that is asked for, from `first` on; null: all of it
 };
 
 class load_operation : public reading_operation<load_request, load_receipt> {
@@ -93,6 +100,8 @@ private:
       describe(s.expected)};
     if (s.expected.type != stored.type || s.expected.shape.size() != stored.shape.size())
       return mismatch;
+    if (!s.offsets.empty())
+      return add_box(stored, index, {s.offsets, s.expected.shape});
     auto same = s.rows ? std::size_t{1} : std::size_t{0};
     if (s.rows && stored.shape.empty())
       return {errc::invalid_argument, "tensor {} is a scalar: it has no rows", stored.name};
@@ -118,6 +127,34 @@ private:
     receipt_.size_bytes += r.length;
     if (r.length > 0)
       ranges_.push_back(r);
+    return {};
+  }
+
+  // Runs whose digest blocks touch make up one range.
+  status add_box(const tensor_desc& stored, std::uint32_t index, const tensor_box& box) {
+    auto runs = runs_of(stored, box);
+    if (!runs)
+      return runs.error();
+    if (runs->size_bytes() == 0)
+      return {};
+    if (runs->count() > context_->bounds.box_runs_max - box_runs_)
+      return {
+        errc::invalid_argument,
+        "the box {} of tensor {} has {} runs of {} bytes each, too many for one load "
+        "(limits.box_runs_max); load whole rows, or several smaller boxes",
+        describe(box),
+        stored.name,
+        runs->count(),
+        runs->run_bytes()};
+    box_runs_ += runs->count();
+    auto [groups, inside] = runs->grouped(digest_block_bytes);
+    auto* several = inside.count() > 1 ? &inner_runs_.emplace_back(inside) : nullptr;
+    scattered_ |= runs->count() > 1;
+    for (std::uint64_t i = 0; i < groups.count(); ++i)
+      ranges_.push_back(
+        {index, groups.first_byte() + groups.offset(i), groups.run_bytes(),
+         receipt_.size_bytes + i * inside.size_bytes(), several});
+    receipt_.size_bytes += runs->size_bytes();
     return {};
   }
 
@@ -156,6 +193,8 @@ private:
   void on_window(std::size_t index, window w) override {
     if (starts_.empty())
       find_starts();
+    if (scattered_)
+      return on_scattered({std::move(w), starts_[index]});
     auto at = starts_[index];
     transport::copy_list ops;
     ops.reserve(w.pieces.size());
@@ -196,6 +235,98 @@ private:
     return op;
   }
 
+  // A window of which many short runs may be asked for. To digest the blocks around each of them
+  // would digest some blocks again and again. So movers of this process check each block once, and
+  // the runs are pushed afterwards, some at a time.
+  struct scattered_window {
+    window w;
+    cursor at;                             // the range of the piece
+    std::size_t piece = 0;                 // that is being pushed
+    std::optional<std::uint64_t> run = {}; // of the range; nothing: the first one in the piece
+  };
+
+  void on_scattered(scattered_window s) {
+    auto kept = std::make_shared<scattered_window>(std::move(s));
+    if (!receipt_.verified)
+      return push_runs(kept);
+    check_blocks(
+      *context_->fabric->movers(), kept->w, offsets_, model().record().digests,
+      later<load_operation, std::vector<checked_block>>(
+        [kept](load_operation& self, const auto& blocks) {
+          for (auto& b : *blocks)
+            if (!b.ok)
+              return self.give_up(self.corrupt(b.tensor, b.tensor_offset));
+          self.push_runs(kept);
+        }));
+  }
+
+  void push_runs(const std::shared_ptr<scattered_window>& s) {
+    auto ops = next_runs(*s);
+    if (ops.empty())
+      return done_with_window();
+    if (eager_) {
+      receipt_.driver = "eager";
+      for (; !ops.empty(); ops = next_runs(*s))
+        for (auto& op : ops)
+          std::memcpy(receipt_.eager.data() + op.remote_offset, op.local, op.length);
+      return done_with_window();
+    }
+    transport::transfer t;
+    t.dir = transport::direction::write;
+    t.remote = request_.target;
+    t.hold = s->w.hold;
+    t.ops = std::move(ops);
+    context_->move(
+      std::move(t),
+      later<load_operation, transport::transfer_report>([s](load_operation& self, auto report) {
+        if (!report)
+          return self.give_up(report.error().within(self.name()));
+        self.receipt_.driver = report->driver;
+        self.push_runs(s);
+      }));
+  }
+
+  std::vector<transport::copy_op> next_runs(scattered_window& s) const {
+    std::vector<transport::copy_op> ops;
+    while (s.piece < s.w.pieces.size() && ops.size() < runs_at_once) {
+      auto& piece = s.w.pieces[s.piece];
+      if (add_runs(s, piece, ops)) {
+        ++s.piece;
+        s.run.reset();
+        step_cursor(s.at, piece.length);
+      }
+    }
+    return ops;
+  }
+
+  // Adds the runs in a piece. Returns false if some are left.
+  bool add_runs(
+    scattered_window& s, const storage::piece& piece, std::vector<transport::copy_op>& ops) const {
+    auto& r = ranges_[s.at.range];
+    MILLRACE_ASSERT(piece.tensor == r.tensor);
+    const box_runs one{0, r.length, {}};
+    auto& runs = r.runs ? *r.runs : one;
+    auto begin = std::max(piece.tensor_offset, r.first) - r.first;
+    auto end = piece.tensor_offset + piece.length - r.first;
+    auto run = s.run ? *s.run : runs.first_ending_after(begin);
+    for (; run < runs.count(); ++run) {
+      auto at = runs.offset(run);
+      if (at >= end)
+        break;
+      if (ops.size() == runs_at_once) {
+        s.run = run;
+        return false;
+      }
+      auto first = std::max(at, begin), last = std::min(at + runs.run_bytes(), end);
+      transport::copy_op op;
+      op.remote_offset = r.target + run * runs.run_bytes() + (first - at);
+      op.local = piece.data + (r.first + first - piece.tensor_offset);
+      op.length = last - first;
+      ops.push_back(op);
+    }
+    return true;
+  }
+
   result<transport::transfer_report> copy_eager(const transport::copy_list& ops) {
     transport::transfer_report report{{}, "eager"};
     for (auto& op : ops) {
@@ -221,22 +352,27 @@ private:
     if (!receipt_.verified)
       return {};
     std::size_t at = 0;
-    auto& record = model().record();
+    auto& digests = model().record().digests;
     for (auto& piece : w.pieces) {
       auto first = offsets_.digest_of(piece);
       for (std::uint64_t i = 0; i < digest_count(piece.length); ++i)
-        if (computed[at++] != record.digests[first + i])
-          return {
-            errc::corrupt_data,
-            "model {} {} {}, tensor {}: bytes from {} on do not match their checksum; the "
-            "loaded bytes are not to be used",
-            request_.model,
-            versions_are_,
-            record.version,
-            record.spec.tensors.tensors[piece.tensor].name,
-            piece.tensor_offset + i * digest_block_bytes};
+        if (computed[at++] != digests[first + i])
+          return corrupt(piece.tensor, piece.tensor_offset + i * digest_block_bytes);
     }
     return {};
+  }
+
+  status corrupt(std::uint32_t tensor, std::uint64_t tensor_offset) const {
+    auto& record = model().record();
+    return {
+      errc::corrupt_data,
+      "model {} {} {}, tensor {}: bytes from {} on do not match their checksum; the "
+      "loaded bytes are not to be used",
+      request_.model,
+      versions_are_,
+      record.version,
+      record.spec.tensors.tensors[tensor].name,
+      tensor_offset};
   }
 
   void on_everything_read() override {
@@ -254,6 +390,9 @@ private:
   std::uint32_t next_ = 0; // after the tensor that was found last
   std::unordered_map<std::string_view, std::uint32_t> by_name_; // empty until it is needed
   std::vector<range> ranges_;
+  std::deque<box_runs> inner_runs_; // of the ranges
+  std::uint64_t box_runs_ = 0;      // in all boxes
+  bool scattered_ = false;          // a box has several runs
   layout_offsets offsets_;
   std::vector<cursor> starts_; // one per window
   bool eager_ = false;

@@ -140,6 +140,9 @@ key_table<limits_settings> keys_of() {
         "as of the requests, but not of `channel.frame_max`; a node answers `busy` to more")))),
     key<&s::windows_max>(
       expert(count("windows_max", 1, 1'024, "windows in flight of each operation"))),
+    key<&s::box_runs_max>(expert(count(
+      "box_runs_max", 1, 1'073'741'824,
+      "runs of bytes that the boxes of one load may have together; a load of more is refused"))),
     key<&s::shutdown_timeout_ms>(expert(ms(
       "shutdown_timeout", 0, hour_ms,
       "how long operations in flight may take to finish at shutdown"))),

@@ -1,10 +1,11 @@
 // Fetches window after window; movers compute the digests in place.
+#include <millrace/actors/block_check.hpp>
 #include <millrace/actors/checkpoint/verify_operation.hpp>
 #include <millrace/actors/reading_operation.hpp>
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <vector>
 
 namespace millrace::actors {
 
@@ -12,17 +13,6 @@ namespace {
 
 using storage::wanted;
 using storage::window;
-
-// One digest block of a window. A mover writes `ok` once.
-struct block {
-  const std::byte* data;
-  std::uint64_t length;
-  std::uint64_t expected;
-  std::uint32_t tensor;
-  bool ok = false;
-};
-
-constexpr std::uint32_t blocks_per_chunk = 8;
 
 class verify_operation : public reading_operation<verify_request, verify_receipt> {
 public:
@@ -53,30 +43,13 @@ private:
   }
 
   void on_window(std::size_t, window w) override {
-    auto blocks = std::make_shared<std::vector<block>>();
-    for (auto& piece : w.pieces) {
-      auto digest = offsets_.digest_of(piece);
-      for (std::uint64_t at = 0; at < piece.length; at += digest_block_bytes)
-        blocks->push_back(
-          {piece.data + at, std::min(digest_block_bytes, piece.length - at),
-           model().record().digests[digest++], piece.tensor});
-    }
-    auto chunks = (blocks->size() + blocks_per_chunk - 1) / blocks_per_chunk;
-    auto compared = later<verify_operation, void>(
-      [blocks](verify_operation& self, const result<void>&) { self.on_compared(*blocks); });
-    context_->fabric->movers()->submit(
-      static_cast<std::uint32_t>(chunks),
-      [blocks](std::uint32_t chunk) {
-        auto last = std::min<std::size_t>((chunk + 1) * blocks_per_chunk, blocks->size());
-        for (std::size_t i = chunk * blocks_per_chunk; i < last; ++i) {
-          auto& b = (*blocks)[i];
-          b.ok = digest(b.data, b.length) == b.expected;
-        }
-      },
-      [compared, hold = w.hold] { compared({}); });
+    check_blocks(
+      *context_->fabric->movers(), w, offsets_, model().record().digests,
+      later<verify_operation, std::vector<checked_block>>(
+        [](verify_operation& self, const auto& blocks) { self.on_compared(*blocks); }));
   }
 
-  void on_compared(const std::vector<block>& blocks) {
+  void on_compared(const std::vector<checked_block>& blocks) {
     for (auto& b : blocks)
       if (!b.ok)
         is_corrupt_[b.tensor] = true;

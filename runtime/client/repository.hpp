@@ -8,6 +8,7 @@
 #include <millrace/core/model_graph.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/listed.hpp>
+#include <millrace/runtime/client/load_target.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -44,14 +45,6 @@ struct pending_store {
 struct load_options {
   std::uint64_t version = 0;            // 0: the newest
   std::chrono::milliseconds timeout{0}; // of the whole load; 0: the client's request timeout
-};
-
-/// The memory for one tensor, or for some of its rows.
-struct load_target {
-  /// The expected name, dtype and shape. With `first_row`, the first dimension is the number of
-  /// rows wanted.
-  tensor_view into;
-  std::optional<std::uint64_t> first_row = {};
 };
 
 /// One model of `repository::store_many`.
@@ -129,9 +122,11 @@ public:
   pending_store store_snapshot(
     const std::string& model, std::vector<tensor_view> tensors, store_options options = {});
 
-  /// Loads tensors, or rows of them, straight into the memory of the targets.
-  /// Errors:  `not_found`; `invalid_argument` for a dtype or shape that differs, before any byte
-  ///          moves; `corrupt_data` when a checksum does not match.
+  /// Loads tensors, or rows or boxes of them, straight into the memory of the targets. A provider
+  /// of an older build refuses boxes that are not rows with `invalid_argument`.
+  /// Errors:  `not_found`; `invalid_argument` for a dtype or shape that differs, or for a box that
+  ///          is not inside the tensor or has more runs of bytes than `limits.box_runs_max` of the
+  ///          provider, before any byte moves; `corrupt_data` when a checksum does not match.
   future<load_receipt> load(
     const std::string& model, std::vector<load_target> targets, load_options options = {});
 

@@ -3,6 +3,7 @@
 #include <millrace/runtime/client/calls/load_call.hpp>
 #include <millrace/runtime/client/calls/model_load.hpp>
 #include <millrace/runtime/client/calls/model_search.hpp>
+#include <millrace/runtime/client/calls/selected.hpp>
 
 #include <mutex>
 #include <optional>
@@ -22,17 +23,14 @@ void begin(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   const load_from& from, const std::string& model, std::vector<load_target> targets,
   std::uint64_t version, time_point deadline, load_batch* batch = nullptr) {
-  std::vector<tensor_view> views;
-  std::vector<std::optional<std::uint64_t>> rows;
-  for (auto& target : targets) {
-    rows.push_back(target.first_row);
-    views.push_back(std::move(target.into));
-  }
+  if (auto bad = check_targets(targets); !bad.ok())
+    return call->finish(fail(std::move(bad)));
+  auto views = take_views(targets);
   auto asked = version != 0 ? std::optional{version} : std::nullopt;
   auto memory = call->open(model, asked, std::move(views));
   if (!memory)
     return call->finish(fail(memory.error()));
-  auto ask = [core, call, model, memory = *memory, rows = std::move(rows), version, deadline,
+  auto ask = [core, call, model, memory = *memory, targets = std::move(targets), version, deadline,
               batch](
                std::size_t provider, actors::placement_claim by,
                completion<load_receipt> done) mutable {
@@ -41,9 +39,8 @@ void begin(
     request.version = version;
     request.target = memory;
     request.by = std::move(by);
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      request.selections.push_back(
-        {call->targets()[i].desc, rows[i].has_value(), rows[i].value_or(0)});
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      request.selections.push_back(selected(call->targets()[i].desc, targets[i]));
     // The batch gets the first request only, while it exists.
     if (auto* together = std::exchange(batch, nullptr); together && !memory.length_bytes)
       return together->add(
