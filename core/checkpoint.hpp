@@ -6,6 +6,7 @@
 #include <millrace/core/tensor.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,16 @@ inline tensor_desc extra_tensor(std::uint64_t size_bytes) {
   return {"the user's bytes", dtype::u8, {size_bytes}};
 }
 
+/// Where a shard's tensor lies in the whole tensor of the model, of which other shards may have
+/// other parts.
+struct tensor_place {
+  std::string name;                        // of the tensor, here and in every shard
+  std::vector<std::uint64_t> global_shape; // of the whole tensor, with as many dimensions
+  std::vector<std::uint64_t> offset;       // the whole tensor's index of the shard's first element
+
+  friend bool operator==(const tensor_place&, const tensor_place&) = default;
+};
+
 /// One rank's part of a model, registered once per training job. A step can be restored when every
 /// shard from 0 to `world_size - 1` has it.
 struct shard_spec {
@@ -37,6 +48,9 @@ struct shard_spec {
   /// Identifies one run of the job, or of this rank: the same value at every registration until the
   /// process ends. 0: unknown, so the next registration counts as another run.
   std::uint64_t life = 0;
+  /// The places of tensors that are parts of larger ones. A tensor without a place is whole. Shards
+  /// that older builds registered have none.
+  std::vector<tensor_place> places = {};
 
   friend bool operator==(const shard_spec&, const shard_spec&) = default;
 };
@@ -44,7 +58,8 @@ struct shard_spec {
 /// The `life` of shards that separate commands import from files, one rank after the other.
 inline constexpr std::uint64_t life_of_imports = 1;
 
-/// Checks names, layout, rank < world_size <= `world_size_max`, and 2 <= keep <= `keep_max`.
+/// Checks names, layout, rank < world_size <= `world_size_max`, 2 <= keep <= `keep_max`, and that
+/// each place is that of one tensor, which lies inside its global shape.
 [[nodiscard]] status validate(const shard_spec& shard);
 
 /// State of one slot of a shard.
@@ -88,11 +103,19 @@ struct checkpoint_summary {
   friend bool operator==(const checkpoint_summary&, const checkpoint_summary&) = default;
 };
 
+/// Returns the complete step saved last; nothing if there is none.
+std::optional<std::uint64_t> newest_step(const checkpoint_summary& model);
+
 constexpr void is_message(const shard_spec&) {}
 
 template <field_inspector Inspector>
+typename Inspector::result_type inspect(Inspector& f, tensor_place& x) {
+  return f(x.name, x.global_shape, x.offset);
+}
+
+template <field_inspector Inspector>
 typename Inspector::result_type inspect(Inspector& f, shard_spec& x) {
-  return f(x.model, x.rank, x.world_size, x.tensors, x.axes, x.metadata, x.keep, x.life);
+  return f(x.model, x.rank, x.world_size, x.tensors, x.axes, x.metadata, x.keep, x.life, x.places);
 }
 
 template <field_inspector Inspector>

@@ -74,6 +74,14 @@ std::uint64_t described_bytes(
   return sum;
 }
 
+std::uint64_t described_bytes(const std::vector<tensor_place>& places) noexcept {
+  std::uint64_t sum = 0;
+  for (auto& place : places)
+    sum += tensor_overhead_bytes + place.name.size() +
+      8 * (place.global_shape.size() + place.offset.size());
+  return sum;
+}
+
 result<checked_spec> check_spec(const model_spec& spec) {
   if (auto bad = validate_model_name(spec.name); !bad.ok())
     return fail(std::move(bad));

@@ -1,6 +1,7 @@
 // Checks of the arguments of a bucket. Called by every kind before it reserves or reads.
 #pragma once
 
+#include <millrace/core/checkpoint.hpp>
 #include <millrace/storage/bucket.hpp>
 
 #include <cstdint>
@@ -36,6 +37,9 @@ std::uint64_t described_bytes(const layout& tensors) noexcept;
 /// Returns about what pairs of texts take in memory.
 std::uint64_t described_bytes(
   const std::vector<std::pair<std::string, std::string>>& texts) noexcept;
+
+/// Returns about what the places of tensors take in memory.
+std::uint64_t described_bytes(const std::vector<tensor_place>& places) noexcept;
 
 /// Checks that there are no digests, or as many as the layout has blocks.
 [[nodiscard]] status check_digests(

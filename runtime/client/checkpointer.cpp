@@ -1,4 +1,5 @@
 // The facade of `shard_state`. Its last copy closes the registration.
+#include <millrace/runtime/client/calls/selected.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
 #include <millrace/runtime/client/checkpointer.hpp>
 
@@ -82,6 +83,11 @@ future<actors::load_receipt> checkpointer::restore(std::optional<std::uint64_t> 
 
 future<actors::load_receipt> checkpointer::restore_shard(
   std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step) {
+  return state().restore_shard(rank, runtime::whole(std::move(targets)), step);
+}
+
+future<actors::load_receipt> checkpointer::restore_boxes(
+  std::uint32_t rank, std::vector<load_target> targets, std::optional<std::uint64_t> step) {
   return state().restore_shard(rank, std::move(targets), step);
 }
 

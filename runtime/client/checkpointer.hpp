@@ -5,6 +5,7 @@
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/tensor_view.hpp>
+#include <millrace/runtime/client/load_target.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -45,6 +46,10 @@ struct checkpoint_options {
   /// Identifies one run of the job. Give every rank the same value, and a new one after a restart:
   /// `job::life` is one where the launcher names runs. 0: each rank draws its own at random.
   std::uint64_t life = 0;
+  /// The places of tensors that are parts of larger ones, so that a job with other ranks finds
+  /// them, see `checkpoints::load_global`. A tensor without a place is whole, and so are replicas.
+  /// Shards that are stored with places keep them: those given must be the same. None: as stored.
+  std::vector<tensor_place> places = {};
 };
 
 /// Chooses how a save copies the tensors.
@@ -132,11 +137,16 @@ public:
 
   /// Writes a version of any shard of the model into any memory, and returns its `extra`. A job
   /// with another world size must use another model name; it reads the old shards with
-  /// `checkpoints::load`.
+  /// `checkpoints::load_global`.
   /// Errors:  `not_found` for an unknown rank or step; `invalid_argument` and `corrupt_data` as for
   ///          `restore`.
   future<actors::load_receipt> restore_shard(
     std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step = {});
+
+  /// Does what `restore_shard` does, for tensors, rows and boxes of them.
+  /// Errors:  as `restore_shard`; those of `repository::load` for boxes.
+  future<actors::load_receipt> restore_boxes(
+    std::uint32_t rank, std::vector<load_target> targets, std::optional<std::uint64_t> step = {});
 
   /// Returns the model's shards, versions and complete steps as they are now.
   /// Errors:  `not_found` when the checkpoints were erased; `peer_lost`; `unavailable`;

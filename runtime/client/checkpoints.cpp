@@ -1,8 +1,10 @@
 // Sends each request to the provider that keeps the model.
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
+#include <millrace/runtime/client/calls/global_load.hpp>
 #include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/runtime/client/calls/selected.hpp>
 #include <millrace/runtime/client/calls/watches.hpp>
 #include <millrace/runtime/client/checkpoints.hpp>
 
@@ -147,6 +149,12 @@ future<shard_spec> checkpoints::describe_shard(
 future<actors::load_receipt> checkpoints::load(
   const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
   std::vector<tensor_view> targets, std::chrono::milliseconds timeout) {
+  return load_boxes(model, rank, step, runtime::whole(std::move(targets)), timeout);
+}
+
+future<actors::load_receipt> checkpoints::load_boxes(
+  const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
+  std::vector<load_target> targets, std::chrono::milliseconds timeout) {
   if (auto refused = core_->refused<actors::load_receipt>())
     return *refused;
   auto call = runtime::load_call::make(core_);
@@ -161,6 +169,13 @@ future<actors::load_receipt> checkpoints::load(
         call->finish(fail(provider.error()));
     });
   return out;
+}
+
+future<global_load_receipt> checkpoints::load_global(
+  const std::string& model, std::vector<load_target> targets, const global_load_options& options) {
+  if (auto refused = core_->refused<global_load_receipt>())
+    return *refused;
+  return runtime::begin_global_load(core_, group_, model, std::move(targets), options);
 }
 
 future<actors::verify_receipt> checkpoints::verify(

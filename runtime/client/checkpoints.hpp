@@ -6,6 +6,7 @@
 #include <millrace/core/future.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/listed.hpp>
+#include <millrace/runtime/client/load_target.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -20,6 +21,24 @@ namespace millrace {
 namespace runtime {
 class client_core;
 }
+
+struct global_load_options {
+  std::optional<std::uint64_t> step = {}; // empty: the newest complete one
+  std::chrono::milliseconds timeout{0};   // of the whole load; 0: the client's request timeout
+};
+
+/// The answer to a load from all shards of a step.
+struct global_load_receipt {
+  std::string model;
+  std::uint64_t step = 0;
+  std::uint64_t size_bytes = 0;     // what was loaded
+  std::vector<std::uint32_t> ranks; // whose shards were read, ascending
+  std::vector<std::string> drivers; // those that moved the bytes, each once
+  bool verified = false;            // checksums were stored and matched
+  std::string provider;
+
+  friend bool operator==(const global_load_receipt&, const global_load_receipt&) = default;
+};
 
 /// The checkpoints kept by a group of providers; an empty group means every provider that keeps
 /// some.
@@ -74,6 +93,31 @@ public:
   future<actors::load_receipt> load(
     const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
     std::vector<tensor_view> targets, std::chrono::milliseconds timeout = {});
+
+  /// Does what `load` does, for tensors, rows and boxes of them.
+  /// Errors:  as `load`; those of `repository::load` for boxes.
+  future<actors::load_receipt> load_boxes(
+    const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
+    std::vector<load_target> targets, std::chrono::milliseconds timeout = {});
+
+  /// Loads tensors of the model, wherever its shards have them, in one step that is complete. So a
+  /// job of another world size, or with other parallel axes, finds its parts.
+  ///
+  /// A target names a tensor of the model, and the box, the rows or the whole of it that is wanted,
+  /// in the indices of its global shape. The places that the shards were registered with say where
+  /// its parts are, see `checkpoint_options::places`. A shard's tensor without a place is the
+  /// whole one. Where several shards have the same elements, those of the lowest rank are read.
+  /// Several shards are read at a time. After an error or a cancellation no byte moves any more;
+  /// the targets are then undefined.
+  /// Errors:  `not_found` for a model, a step that is not complete, a tensor, or a box of it, that
+  ///          no shard has, named; `invalid_argument` for another dtype or shape, a box outside of
+  ///          the tensor, or shards that differ in the dtype or the global shape, named;
+  ///          `unsupported` for elements smaller than a byte of which a part would have gaps;
+  ///          `unavailable` when the step was saved again or overwritten meanwhile; those of
+  ///          `load_boxes`.
+  future<global_load_receipt> load_global(
+    const std::string& model, std::vector<load_target> targets,
+    const global_load_options& options = {});
 
   /// Reads a version again at the provider and names the tensors whose checksums do not match.
   /// `saved_at_ns` picks one of several versions of the step by its time, as `describe` returns it;

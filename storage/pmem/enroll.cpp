@@ -41,6 +41,11 @@ status check_known(const model& m, const shard_spec& spec) {
     return refused(
       spec, errc::invalid_argument,
       fmt::format("another layout is there: {}; erase it, or take another name", difference));
+  // What was saved lies at the places of its registration.
+  if (!known.spec.places.empty() && !spec.places.empty() && known.spec.places != spec.places)
+    return refused(
+      spec, errc::invalid_argument,
+      "its tensors are stored with other global shapes or offsets; erase it, or take another name");
   return {};
 }
 
@@ -171,10 +176,13 @@ status make_shard(
 
 status resume_shard(pool_state& state, model& m, shard& known, shard_spec spec, std::uint64_t run) {
   auto next = known;
+  // Registrations by older builds, and by those who know nothing of places, keep them.
+  if (spec.places.empty())
+    spec.places = known.spec.places;
   auto same = known.spec == spec && known.run == run && !known.finished &&
     known.reserved_slots() == spec.keep;
   next.spec = std::move(spec);
-  if (next.spec.keep != known.spec.keep)
+  if (next.spec.keep != known.spec.keep || next.spec.places != known.spec.places)
     next.described =
       std::make_shared<account_lease>(state.descriptions, described_bytes(next.spec, *next.shape));
   next.run = run;

@@ -41,7 +41,8 @@ constexpr auto table_window_bytes = sizeof(io::packed_window) + sizeof(io::place
 
 std::uint64_t described_bytes(const shard_spec& spec, const shard_shape& shape) noexcept {
   auto texts = table_entry_bytes + 4 * spec.model.size() + storage::described_bytes(spec.tensors) +
-    storage::described_bytes(spec.axes) + storage::described_bytes(spec.metadata);
+    storage::described_bytes(spec.axes) + storage::described_bytes(spec.metadata) +
+    storage::described_bytes(spec.places);
   // The registration has a copy. In each slot a window may be an extent of its own.
   return 2 * texts +
     (table_window_bytes + spec.keep * sizeof(data_extent)) * shape.packed.windows.size();

@@ -80,7 +80,4 @@ tl::expected<std::unique_ptr<checkpoint_access>, failure> open_service_access(
 /// versions.
 bool is_finished(const result<checkpoint_summary>& model, std::uint32_t rank);
 
-/// Returns the complete step saved last; nothing if there is none.
-std::optional<std::uint64_t> newest_step(const checkpoint_summary& model);
-
 } // namespace millrace::tools

@@ -1,4 +1,5 @@
 // Tables and JSON documents of checkpoints.
+#include <millrace/core/box.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/describe.hpp>
 #include <millrace/tools/text.hpp>
@@ -6,7 +7,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <map>
 #include <ostream>
+#include <string_view>
 
 namespace millrace::tools {
 
@@ -39,6 +42,13 @@ std::string job_of(const checkpoint_summary& model) {
   for (auto& shard : model.shards)
     attached += shard.registered, finished += shard.finished;
   return attached > 0 ? "attached" : finished == model.shards.size() ? "finished" : "gone";
+}
+
+std::map<std::string_view, const tensor_place*> places_of(const shard_spec& shard) {
+  std::map<std::string_view, const tensor_place*> out;
+  for (auto& place : shard.places)
+    out.emplace(place.name, &place);
+  return out;
 }
 
 json object_of(const std::vector<std::pair<std::string, std::string>>& pairs) {
@@ -86,12 +96,19 @@ json to_json(const checkpoint_summary& model) {
 
 json to_json(const shard_spec& shard) {
   json tensors = json::array();
-  for (auto& tensor : shard.tensors.tensors)
-    tensors.push_back(
-      {{"name", tensor.name},
-       {"dtype", to_string(tensor.type)},
-       {"shape", tensor.shape},
-       {"size_bytes", size_bytes(tensor).value_or(0)}});
+  auto places = places_of(shard);
+  for (auto& tensor : shard.tensors.tensors) {
+    json one = {
+      {"name", tensor.name},
+      {"dtype", to_string(tensor.type)},
+      {"shape", tensor.shape},
+      {"size_bytes", size_bytes(tensor).value_or(0)}};
+    if (auto place = places.find(tensor.name); place != places.end()) {
+      one["global_shape"] = place->second->global_shape;
+      one["offset"] = place->second->offset;
+    }
+    tensors.push_back(std::move(one));
+  }
   return {
     {"rank", shard.rank},
     {"keep", shard.keep},
@@ -158,9 +175,22 @@ void print(std::ostream& out, const shard_spec& shard) {
     metadata.print(out);
   }
   out << "rank " << shard.rank << ": " << counted(shard.tensors.tensors.size(), "tensor") << '\n';
-  table tensors{{"tensor", "dtype and shape", ">size"}};
-  for (auto& tensor : shard.tensors.tensors)
-    tensors.add({tensor.name, describe(tensor), human_size(size_bytes(tensor).value_or(0))});
+  auto places = places_of(shard);
+  std::vector<std::string> heads{"tensor", "dtype and shape", ">size"};
+  if (!places.empty())
+    heads.emplace_back("place");
+  table tensors{heads};
+  for (auto& tensor : shard.tensors.tensors) {
+    std::vector<std::string> line{
+      tensor.name, describe(tensor), human_size(size_bytes(tensor).value_or(0))};
+    if (auto place = places.find(tensor.name); place != places.end())
+      line.push_back(fmt::format(
+        "{} of [{}]", describe(tensor_box{place->second->offset, tensor.shape}),
+        fmt::join(place->second->global_shape, ", ")));
+    else if (!places.empty())
+      line.emplace_back("whole");
+    tensors.add(line);
+  }
   tensors.print(out, "  ");
 }
 

@@ -63,6 +63,7 @@ result<bool> adapt(checkpoint_access& to, shard_spec& shard, const load_options&
     return fail(known.error());
   shard.keep = options.keep.value_or(known->keep);
   shard.axes = std::move(known->axes);
+  shard.places = std::move(known->places);
   auto of_file = std::exchange(shard.metadata, std::move(known->metadata));
   return of_file != shard.metadata;
 }

@@ -116,7 +116,8 @@ public:
       .axes = shard.axes,
       .metadata = shard.metadata,
       .group = group_,
-      .life = life_of_imports};
+      .life = life_of_imports,
+      .places = shard.places};
     auto saver = client_.checkpointer(options, std::move(views)).result();
     if (!saver)
       return saver.error();

@@ -2,6 +2,7 @@
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
+#include <millrace/runtime/client/calls/selected.hpp>
 
 #include <fmt/format.h>
 
@@ -256,15 +257,17 @@ void read_extra(
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,
-  std::optional<std::uint64_t> step, std::vector<tensor_view> targets, time_point deadline) {
+  std::optional<std::uint64_t> step, std::vector<load_target> targets, time_point deadline) {
+  if (auto bad = check_targets(targets); !bad.ok())
+    return call->finish(fail(std::move(bad)));
   actors::restore_request request;
   request.model = model;
   request.rank = rank;
   request.latest = !step;
   request.step = step.value_or(0);
   for (auto& t : targets)
-    request.selections.push_back({t.desc, false, 0});
-  auto target = call->open(model, step, std::move(targets));
+    request.selections.push_back(selected(t.into.desc, t));
+  auto target = call->open(model, step, take_views(targets));
   if (!target)
     return call->finish(fail(target.error()));
   request.target = *target;

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
-#include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
+#include <millrace/runtime/client/load_target.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -62,11 +62,11 @@ future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint32_t rank, time_point deadline);
 
-/// Writes tensors of a version to the views' memory, and reads the user's bytes of the version.
-/// Without a step it takes the newest complete one.
+/// Writes tensors of a version, or parts of them, to the targets' memory, and reads the user's bytes
+/// of the version. Without a step it takes the newest complete one.
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,
-  std::optional<std::uint64_t> step, std::vector<tensor_view> targets, time_point deadline);
+  std::optional<std::uint64_t> step, std::vector<load_target> targets, time_point deadline);
 
 } // namespace millrace::runtime

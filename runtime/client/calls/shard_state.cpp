@@ -3,6 +3,7 @@
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
+#include <millrace/runtime/client/calls/selected.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
 
 #include <fmt/format.h>
@@ -42,6 +43,7 @@ result<std::shared_ptr<shard_state>> shard_state::make(
   shard.keep = options.keep;
   shard.axes = options.axes;
   shard.metadata = options.metadata;
+  shard.places = options.places;
   shard.life = options.life;
   if (shard.life == 0)
     random_bytes(&shard.life, sizeof(shard.life));
@@ -525,11 +527,11 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
       went_back_ = true;
     }
   }
-  return restore_shard(options_.rank, std::move(targets), step);
+  return restore_shard(options_.rank, whole(std::move(targets)), step);
 }
 
 future<actors::load_receipt> shard_state::restore_shard(
-  std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step) {
+  std::uint32_t rank, std::vector<load_target> targets, std::optional<std::uint64_t> step) {
   if (auto refused = core_->refused<actors::load_receipt>())
     return *refused;
   auto call = load_call::make(core_);

@@ -34,7 +34,7 @@ public:
   status rebind(const std::vector<tensor_view>& tensors);
   future<actors::load_receipt> restore(std::optional<std::uint64_t> step);
   future<actors::load_receipt> restore_shard(
-    std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step);
+    std::uint32_t rank, std::vector<load_target> targets, std::optional<std::uint64_t> step);
   future<checkpoint_summary> describe() const;
   const actors::enroll_receipt& receipt() const noexcept { return receipt_; }
   status close(bool finished);
