@@ -1,4 +1,5 @@
 // Tests the order of saves that are sent by the trainer's thread, by the I/O loop, and by both.
+#include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/pmem/pmem_kind.hpp>
