@@ -2,8 +2,8 @@
 // services of models and of checkpoints; sent by clients.
 #pragma once
 
+#include <millrace/actors/load_messages.hpp>
 #include <millrace/actors/service.hpp>
-#include <millrace/core/placement.hpp>
 
 #include <cstdint>
 #include <string>

@@ -4,6 +4,7 @@
 
 #include <millrace/actors/load_messages.hpp>
 #include <millrace/actors/service.hpp>
+#include <millrace/actors/watch_messages.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/checkpoint.hpp>
 #include <millrace/storage/repack_report.hpp>

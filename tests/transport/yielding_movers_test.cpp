@@ -1,4 +1,5 @@
 // Tests movers that yield: the test holds them, so that only urgent ones copy.
+#include <millrace/core/digest.hpp>
 #include <millrace/tests/support/exposed_matrix.hpp>
 #include <millrace/tests/support/held_completion.hpp>
 #include <millrace/tests/support/process.hpp>
