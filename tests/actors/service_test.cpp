@@ -32,7 +32,7 @@ struct counting_fixture : wire_fixture {
   }
 };
 
-struct kept_bytes {
+struct kept_message {
   const char* message;
   std::size_t size;
   std::uint64_t digest;
@@ -94,7 +94,7 @@ namespace {
 // `store_request::version_after`, watches of `provider_status`,
 // `enroll_receipt::extra_bytes_max`, `save_request::extra`, `restore_request::extra`,
 // `load_receipt::extra_bytes`.
-constexpr kept_bytes kept[] = {
+constexpr kept_message kept[] = {
   {"store_request", 216, 0xb72e4e5fe8b53598},
   {"store_receipt", 37, 0x57593ba0eea681d4},
   {"load_request", 116, 0x6665c6f4710e67dd},

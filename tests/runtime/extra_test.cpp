@@ -5,6 +5,7 @@
 #include <millrace/storage/pmem/pmem_kind.hpp>
 #include <millrace/tests/support/process.hpp>
 #include <millrace/tests/support/scratch_directory.hpp>
+#include <millrace/transport/fabric_options.hpp>
 #include <millrace/transport/memory/region.hpp>
 
 #include <boost/test/data/test_case.hpp>

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto bound = 60s; // of a wait that does not end if the code is wrong
+constexpr auto wait_max = 60s; // of a wait that does not end if the code is wrong
 
 // A client whose only mover that yields is held, and a service whose pulls are jobs of its movers.
 struct fixture {
@@ -39,7 +39,7 @@ struct fixture {
     BOOST_TEST_REQUIRE(done([&](auto f) { core->fetch_directory(std::move(f)); }));
     checkpoint_options o;
     o.model = "m";
-    o.timeout = bound;
+    o.timeout = wait_max;
     job =
       runtime::shard_state::make(core, o, {{{"a", dtype::u8, {bytes.size()}}, bytes.data(), {}}})
         .value();
@@ -82,12 +82,12 @@ struct fixture {
   bool done(Start begin) {
     promise<void> over;
     begin([over](result<void> r) { over.set(std::move(r)); });
-    return over.get_future().wait_for(bound) && over.get_future().result().has_value();
+    return over.get_future().wait_for(wait_max) && over.get_future().result().has_value();
   }
 
   // Begins a save. When this returns, its pull has been asked for, and nothing but time moves it.
   pending_save begin_save(std::uint64_t step) {
-    auto save = job->save(step);
+    auto save = job->save(step, save_mode::direct, {});
     BOOST_TEST(
       testing::eventually([&] { return service.asked<actors::durable_request>() >= step; }));
     BOOST_TEST(!save.staged.ready());
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(an_asynchronous_fence_does_so_too) {
   for (std::uint64_t step : {1, 2}) {
     auto save = begin_save(step);
     auto fence = job->fence_async();
-    BOOST_TEST_REQUIRE(fence.wait_for(bound));
+    BOOST_TEST_REQUIRE(fence.wait_for(wait_max));
     BOOST_TEST(fence.result().has_value());
     BOOST_TEST(save.staged.ready());
   }
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(closing_makes_pulls_urgent) {
 BOOST_AUTO_TEST_CASE(closing_asynchronously_makes_pulls_urgent) {
   auto save = begin_save(1);
   auto closed = job->close_async(false);
-  BOOST_TEST_REQUIRE(closed.wait_for(bound));
+  BOOST_TEST_REQUIRE(closed.wait_for(wait_max));
   BOOST_TEST(closed.result().has_value());
   BOOST_TEST(save.durable.ready());
 }
