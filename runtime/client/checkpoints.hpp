@@ -107,8 +107,8 @@ public:
   /// in the indices of its global shape. The places that the shards were registered with say where
   /// its parts are, see `checkpoint_options::places`. A shard's tensor without a place is the
   /// whole one. Where several shards have the same elements, those of the lowest rank are read.
-  /// Several shards are read at a time. After an error or a cancellation no byte moves any more;
-  /// the targets are then undefined.
+  /// Several shards are read at a time, without the user's bytes of their versions. After an error
+  /// or a cancellation no byte moves any more; the targets are then undefined.
   /// Errors:  `not_found` for a model, a step that is not complete, a tensor, or a box of it, that
   ///          no shard has, named; `invalid_argument` for another dtype or shape, a box outside of
   ///          the tensor, or shards that differ in the dtype or the global shape, named;

@@ -248,6 +248,19 @@ BOOST_AUTO_TEST_CASE(replicas_are_read_once) {
   BOOST_TEST(r.size_bytes == bytes);
 }
 
+BOOST_AUTO_TEST_CASE(the_bytes_of_the_user_are_not_read_with_the_parts) {
+  reshard_service s;
+  registered_job job;
+  register_all(job, *s.c, "m", layout_kind::data, 1);
+  std::vector<std::byte> extra(100'000, std::byte{3});
+  BOOST_TEST(job.savers[0].save(1, save_mode::direct, extra).durable.result().has_value());
+  rank_state target{layout_kind::data, 0, 1};
+  auto r = s.c->checkpoints().load_global("m", target.targets).get();
+  auto nodes = s.c->status().get();
+  BOOST_TEST_REQUIRE(nodes.at(0).has_value());
+  BOOST_TEST(nodes.at(0)->providers.at(0).checkpoints.restored_bytes == r.size_bytes);
+}
+
 BOOST_AUTO_TEST_CASE(elements_that_no_shard_has_are_named) {
   reshard_service s;
   std::vector<std::byte> half(4 * 8 * 4), whole(8 * 8 * 4);

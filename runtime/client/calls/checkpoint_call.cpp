@@ -257,7 +257,8 @@ void read_extra(
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,
-  std::optional<std::uint64_t> step, std::vector<load_target> targets, time_point deadline) {
+  std::optional<std::uint64_t> step, std::vector<load_target> targets, time_point deadline,
+  with_extra extra) {
   if (auto bad = check_targets(targets); !bad.ok())
     return call->finish(fail(std::move(bad)));
   actors::restore_request request;
@@ -273,11 +274,12 @@ void restore_into(
   request.target = *target;
   core->ask_until<checkpoint_service>(
     deadline, provider, std::move(request),
-    [call, core, provider, rank, deadline](result<actors::load_receipt> r) {
+    [call, core, provider, rank, deadline, extra](result<actors::load_receipt> r) {
+      if (!r || r->extra_bytes == 0 || extra == with_extra::no)
+        return call->finish(std::move(r));
       // The bytes of a receipt that is wrong are not asked for.
-      if (r && r->extra_bytes > 0)
-        r = call->check(std::move(r));
-      if (!r || r->extra_bytes == 0)
+      r = call->check(std::move(r));
+      if (!r)
         return call->finish(std::move(r));
       read_extra(call, core, provider, rank, deadline, std::move(*r));
     });

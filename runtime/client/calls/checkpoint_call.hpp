@@ -62,11 +62,15 @@ future<shard_spec> describe_shard(
   const std::shared_ptr<client_core>& core, std::size_t provider, const std::string& model,
   std::uint32_t rank, time_point deadline);
 
-/// Writes tensors of a version, or parts of them, to the targets' memory, and reads the user's bytes
-/// of the version. Without a step it takes the newest complete one.
+/// Whether a restore also reads the user's bytes of the version.
+enum class with_extra : bool { no, yes };
+
+/// Writes tensors of a version, or parts of them, to the targets' memory. Reads the user's bytes of
+/// the version if they are wanted. Without a step it takes the newest complete one.
 void restore_into(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
   std::size_t provider, const std::string& model, std::uint32_t rank,
-  std::optional<std::uint64_t> step, std::vector<load_target> targets, time_point deadline);
+  std::optional<std::uint64_t> step, std::vector<load_target> targets, time_point deadline,
+  with_extra extra = with_extra::yes);
 
 } // namespace millrace::runtime

@@ -187,7 +187,8 @@ private:
         r ? self->loaded(*r) : self->give_up();
         ended(r ? result<void>{} : fail(r.error()));
       });
-    restore_into(call, core_, provider_, model_, rank, step_, std::move(targets), deadline_);
+    restore_into(
+      call, core_, provider_, model_, rank, step_, std::move(targets), deadline_, with_extra::no);
   }
 
   void loaded(const load_receipt& r) {
