@@ -165,6 +165,21 @@ BOOST_AUTO_TEST_CASE(a_bound_of_zero_keeps_none) {
   BOOST_TEST(t.save(2, {}).has_value());
 }
 
+// As after a return to an older build, which would save the tensors alone.
+BOOST_AUTO_TEST_CASE(a_service_that_keeps_none_after_a_restart_refuses_them) {
+  extra_service s;
+  trainer t{s.connect()};
+  BOOST_TEST(t.save(1, bytes_of(1, 10)).has_value());
+  s.settings.checkpoints.extra_bytes_max = 0;
+  s.restart();
+  std::uint64_t step = 1;
+  BOOST_TEST_REQUIRE(testing::eventually([&] { return t.save(++step, {}).has_value(); }));
+  auto refused = t.save(++step, bytes_of(1, 10));
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST((refused.error().code() == errc::unsupported), refused.error().to_string());
+  BOOST_TEST(t.save(++step, {}).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(each_rank_has_its_own_and_they_are_there_after_a_restart) {
   extra_service s;
   {

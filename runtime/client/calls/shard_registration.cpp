@@ -151,6 +151,7 @@ void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
     } else if (r) {
       registration_ = r->registration;
       run_ = std::max(run_, r->run);
+      extra_bytes_max_ = r->extra_bytes_max;
       if (receipt_.registration == 0)
         receipt_ = std::move(*r);
     }

@@ -70,9 +70,12 @@ pending_save shard_state::failed_save(const save_record& record, const status& w
     record.step, ready_future<save_receipt>(fail(named)), ready_future<save_receipt>(fail(named))};
 }
 
-// The bound is the one that the provider had at the first registration. The provider checks again.
+// The bound is that of the last registration. A provider of an older build would ignore the bytes.
 status shard_state::check_extra(std::uint64_t size_bytes) const {
-  auto most = receipt_.extra_bytes_max;
+  auto most = [this] {
+    std::lock_guard guard{mutex_};
+    return extra_bytes_max_;
+  }();
   if (size_bytes <= most)
     return {};
   if (most == 0)
@@ -260,6 +263,8 @@ void shard_state::on_registered(const save_record_ptr& wanted_by, const status& 
 }
 
 void shard_state::ask_to_save(const save_record_ptr& record, const sending& now) {
+  if (auto bad = check_extra(record->extra.size()); !bad.ok())
+    return fail_save(record, now, bad);
   auto self = shared_from_this();
   actors::save_request request;
   request.registration = now.registration;

@@ -142,6 +142,7 @@ private:
   transport::region region_;
   std::uint64_t exposure_ = 0;        // counts how often the tensors were exposed
   std::uint64_t registration_ = 0;    // 0: none
+  std::uint64_t extra_bytes_max_ = 0; // said the last registration
   bool enroll_asked_ = false;         // a request is on its way
   std::vector<waiting> enrolling_;    // for its outcome
   std::deque<save_record_ptr> saves_; // saves not yet over, in the order in which they began
