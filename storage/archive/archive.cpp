@@ -173,6 +173,9 @@ status write_archive(
       return bad.within(writing);
     return file->publish();
   }
+  // A sidecar that is in the way is found before the tensors are written.
+  if (auto place = output_file::create(sidecar_of(path), options.replace); !place)
+    return place.error();
   source_with_extra labelled{
     {std::shared_ptr<void>{}, &source}, with_extra(source.metadata(), *extra), {}};
   if (auto bad = write_as(format, file->path(), labelled, done); !bad.ok())

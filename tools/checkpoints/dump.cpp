@@ -95,7 +95,7 @@ tl::expected<std::optional<dumped>, failure> try_to_dump(
     storage::archive::archive_options how{options.force || ours.contains(file), line.callback()};
     auto bad = write_archive(format, file, **source, how);
     if (bad.code() == errc::already_exists)
-      bad = {bad.code(), "{} exists: replace it with --force, or name another file", file};
+      bad = {bad.code(), "{} (--force replaces it)", bad.detail()};
     if (!bad.ok())
       return tl::unexpected{failure{bad}};
     ours.insert(file);
