@@ -3,6 +3,7 @@
 #include <millrace/core/clock.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/storage/pmem/care/erase.hpp>
+#include <millrace/storage/pmem/care/reclaim.hpp>
 #include <millrace/storage/pmem/catalog.hpp>
 #include <millrace/storage/pmem/saving.hpp>
 #include <millrace/storage/pmem/slot_filling.hpp>
@@ -179,11 +180,10 @@ status saving::mark_done() {
   return {};
 }
 
-} // namespace
-
-result<std::unique_ptr<pending_version>> begin_version(
-  const std::shared_ptr<pool_state>& state, const save_spec& what, std::function<void()> freed,
-  gate::ticket ticket) {
+// Keeps `freed` if the answer is `busy`, and `ticket` if it is a version.
+result<std::unique_ptr<pending_version>> try_begin(
+  const std::shared_ptr<pool_state>& state, const save_spec& what, std::function<void()>& freed,
+  gate::ticket& ticket) {
   auto m = state->find(what.model);
   if (!m)
     return fail(no_such_model(what.model));
@@ -219,6 +219,22 @@ result<std::unique_ptr<pending_version>> begin_version(
   wake(*state, std::move(waiting));
   return hand_out(
     std::make_shared<saving>(std::move(lent), std::move(ticket), std::move(extra), what, run));
+}
+
+} // namespace
+
+// Reclaiming needs the locks of other models, so this one must not be locked.
+result<std::unique_ptr<pending_version>> begin_version(
+  const std::shared_ptr<pool_state>& state, const save_spec& what, std::function<void()> freed,
+  gate::ticket ticket) {
+  auto begun = try_begin(state, what, freed, ticket);
+  auto reclaims = state->options.low_space == when_low_space::reclaim;
+  if (begun || begun.error().code() != errc::no_space || !reclaims)
+    return begun;
+  auto gained = reclaim_space(*state, extra_room_of(what.extra_bytes));
+  if (!gained)
+    return fail(gained.error());
+  return *gained > 0 ? try_begin(state, what, freed, ticket) : std::move(begun);
 }
 
 } // namespace millrace::storage::pmem

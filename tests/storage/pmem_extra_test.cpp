@@ -199,6 +199,24 @@ BOOST_DATA_TEST_CASE(bytes_for_which_there_is_no_room_are_refused_and_nothing_is
   BOOST_TEST(holds(w, shard, 3, 10));
 }
 
+BOOST_DATA_TEST_CASE(low_space_is_reclaimed_for_bytes_that_do_not_fit, ways, way) {
+  world w{way};
+  w.close();
+  w.options.low_space = when_low_space::reclaim;
+  w.open();
+  auto old = shard_of("old", {22 * mib}), shard = shard_of("a", {4 * mib});
+  w.enroll_or_fail(old);
+  w.save_or_fail(old, 1);
+  w.save_or_fail(old, 2);
+  w.store->leave("old", 0, true);
+  w.enroll_or_fail(shard);
+  auto bytes = w.owner->info().free_bytes + 4 * mib;
+  save_with_or_fail(w, shard, 1, bytes);
+  BOOST_TEST(holds(w, shard, 1, bytes));
+  BOOST_TEST((w.opening(old, 1) == errc::not_found));
+  BOOST_TEST(w.holds(old, 2));
+}
+
 BOOST_DATA_TEST_CASE(a_flipped_bit_is_found_and_named, ways, way) {
   world w{way};
   auto shard = w.saved({});

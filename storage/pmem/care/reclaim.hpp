@@ -1,4 +1,5 @@
-// Reclaiming space from old versions. Called when a shard is registered and space is low.
+// Reclaiming space from old versions. Called when a shard is registered, or the user's bytes are
+// saved, and space is low.
 #pragma once
 
 #include <millrace/storage/pmem/pool_state.hpp>
