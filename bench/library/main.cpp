@@ -196,7 +196,7 @@ int run(const model_options& o) {
   if (!o.quick)
     sizes.push_back(256u << 20);
   if (o.only.empty() || o.only == "calls") {
-    service at{in_memory.path(), {.kind = service_kind::memory, .capacity_bytes = 3u << 30}};
+    service at{in_memory.path(), {service_kind::memory, 3u << 30, {}, 0}};
     calls_section(at, sizes, rounds, out);
   }
   if (o.only.empty() || o.only == "tensors") {
