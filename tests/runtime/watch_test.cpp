@@ -161,10 +161,16 @@ BOOST_AUTO_TEST_CASE(watches_end_with_their_node) {
   auto near = direct->repository("fast").newer("m", 0, long_time);
   auto far = remote.repository("fast").newer("m", 0, long_time);
   BOOST_TEST_REQUIRE(has_watches("fast", 2));
+  // It is parked while the request for news of the first one waits.
+  auto later = direct->repository("fast").newer("n", 0, long_time);
+  BOOST_TEST_REQUIRE(has_watches("fast", 3));
   stop();
-  BOOST_TEST_REQUIRE(is_ready(near));
+  for (auto* one : {&near, &later}) {
+    BOOST_TEST_REQUIRE(is_ready(*one));
+    BOOST_TEST((one->result().error().code() == errc::unavailable));
+    BOOST_TEST(one->result().error().detail().find("shutting down") != std::string::npos);
+  }
   BOOST_TEST_REQUIRE(is_ready(far));
-  BOOST_TEST((near.result().error().code() == errc::unavailable));
   // Its connection was closed, with the reason.
   auto& why = far.result().error();
   BOOST_TEST((why.code() == errc::peer_lost || why.code() == errc::unavailable), why.to_string());

@@ -87,12 +87,14 @@ void parked_watches::on_news(std::uint64_t round, const result<actors::watch_new
       else
         end(item.number, fail(errc_from_wire(item.code), std::string{item.detail}));
     }
-  // A provider that knows no watch of this connection has lost those parked before.
-  if (!news || !news->more)
+  // A provider that knows no watch of this connection has lost those parked before the request. A
+  // request that failed says nothing of those that were parked while it waited, and the next one
+  // may go to a connection that has other watches.
+  if (!news)
+    end_all_before(round + 1, news.error());
+  else if (!news->more)
     end_all_before(
-      round,
-      news ? status{errc::peer_lost, "the connection through which the watch came was lost"}
-           : news.error());
+      round, {errc::peer_lost, "the connection through which the watch came was lost"});
   ask_for_news();
 }
 
