@@ -61,6 +61,18 @@ struct fixture {
     BOOST_TEST(transport::exposed_regions() == 0u);
   }
 
+  // What the only provider of a group says of a model that it does not have.
+  actors::location alone() {
+    actors::location where;
+    where.id = "p";
+    millrace::group_member p;
+    p.id = p.name = "p";
+    p.node = "n0";
+    p.addresses = {service.address()};
+    where.history = {"default", {{1, {p}}}, 1};
+    return where;
+  }
+
   // When this returns, the client has handled the replies that were sent before, and the service
   // what followed.
   void settle() {
@@ -106,16 +118,27 @@ BOOST_AUTO_TEST_CASE(a_usual_look_up_is_one_message) {
   BOOST_TEST(service.asked<actors::locate_request>() == 0u);
 }
 
+// A provider refuses a store that names a larger one.
+BOOST_AUTO_TEST_CASE(a_store_passes_on_no_number_of_a_version_that_cannot_be) {
+  auto where = alone();
+  where.has_model = true;
+  where.view = 1;
+  where.version = ~std::uint64_t{0};
+  service.on<actors::locate_request>([where](auto&, auto reply) { reply(where); });
+  std::vector<std::uint64_t> after;
+  service.on<store_request>([&](auto& request, auto reply) {
+    after.push_back(request.version_after);
+    reply(fail(after.size() == 1 ? errc::unsupported_version : errc::invalid_argument, "refused"));
+  });
+  tensor_view view{{"a", dtype::u8, {100}}, buffer.data(), {}};
+  auto stored = repo.store("m", {view}).result();
+  BOOST_TEST((!stored && stored.error().code() == errc::invalid_argument));
+  BOOST_TEST((after == std::vector<std::uint64_t>{0, version_after_max}));
+}
+
 // Each is removed with the version that the listing has shown.
 BOOST_AUTO_TEST_CASE(a_listing_searches_once_however_many_marks_it_removes) {
-  actors::location where;
-  where.id = "p";
-  millrace::group_member p;
-  p.id = p.name = "p";
-  p.node = "n0";
-  p.addresses = {service.address()};
-  where.history = {"default", {{1, {p}}}, 1};
-  service.on<actors::locate_request>([where](auto&, auto reply) { reply(where); });
+  service.on<actors::locate_request>([where = alone()](auto&, auto reply) { reply(where); });
   service.on<actors::list_request>([](auto&, auto reply) {
     actors::model_list marks;
     for (std::uint64_t version : {1, 2, 3}) {

@@ -166,9 +166,11 @@ struct store_call : std::enable_shared_from_this<store_call> {
         self->places = *found;
         self->provider = found->home;
         self->request.by = found->by;
+        // A provider that names a larger number than is taken must not stop stores elsewhere.
         self->request.version_after = 0;
         for (auto& copy : found->copies)
-          self->request.version_after = std::max(self->request.version_after, copy.version);
+          self->request.version_after =
+            std::clamp(copy.version, self->request.version_after, version_after_max);
         self->told_all = false;
         self->send();
       });
