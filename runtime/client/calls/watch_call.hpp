@@ -5,7 +5,9 @@
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/parked_watches.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -109,13 +111,10 @@ public:
           call->end(fail(errc::cancelled, "cancelled by the caller"));
       });
     }));
-    core_->at(deadline_, [weak = std::weak_ptr{self}] {
-      if (auto call = weak.lock())
-        call->end(fail(
-          errc::deadline_exceeded, "nothing newer of {} came within the call's time",
-          call->model_));
+    core_->run([self] {
+      self->end_at_deadline();
+      self->start();
     });
-    core_->run([self] { self->start(); });
     return done_.get_future();
   }
 
@@ -127,6 +126,7 @@ protected:
   void end(result<Reply> outcome) {
     if (std::exchange(has_ended_, true))
       return;
+    core_->runs_on()->loop()->cancel_timer(timer_);
     stop();
     done_.set(std::move(outcome));
   }
@@ -137,7 +137,23 @@ protected:
   const time_point deadline_;
 
 private:
+  // A timer of the loop can be cancelled: deadlines of watches may be far, and their ends many.
+  void end_at_deadline() {
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - steady_clock::now());
+    timer_ = core_->runs_on()->loop()->run_after(
+      static_cast<std::uint32_t>(std::max<std::int64_t>(left.count(), 0)),
+      [weak = this->weak_from_this()] {
+        if (auto call = weak.lock())
+          call->core_->run([call] {
+            call->end(fail(
+              errc::deadline_exceeded, "nothing newer of {} came within the call's time",
+              call->model_));
+          });
+      });
+  }
+
   const promise<Reply> done_;
+  std::uint64_t timer_ = 0;
   bool has_ended_ = false;
 };
 
