@@ -11,8 +11,9 @@ namespace millrace::actors {
 
 namespace {
 
-// The most outcomes in one answer, so that it fits in a frame.
-constexpr std::size_t told_max = 1024;
+// The most outcomes in one answer, so that it fits in the smallest frame that `channel.frame_max`
+// allows, also if each names a provider or a group.
+constexpr std::size_t told_max = 256;
 
 // Deadlines are rounded up to this, so that a peer cannot make many timers.
 using deadline_step = std::chrono::duration<std::int64_t, std::ratio<1, 4>>;
@@ -118,12 +119,19 @@ void watch_table::answer(listeners::iterator at, bool is_late) {
     listeners_.erase(at);
 }
 
+// Its listener is answered after this, once for all that end together.
 void watch_table::end(const key& which, const status& why) {
   forget(watches_.find(which));
-  auto at = listeners_.find(which.first);
-  at->second.over.push_back(
-    {which.second, static_cast<std::uint8_t>(why.code()), why.ok() ? std::string{} : why.detail()});
-  answer(at);
+  listeners_.at(which.first)
+    .over.push_back(
+      {which.second, static_cast<std::uint8_t>(why.code()),
+       why.ok() ? std::string{} : why.detail()});
+}
+
+void watch_table::answer_all(const std::set<watcher>& ended) {
+  for (auto& who : ended)
+    if (auto at = listeners_.find(who); at != listeners_.end())
+      answer(at);
 }
 
 void watch_table::reached(const std::string& name, std::uint64_t number) {
@@ -134,13 +142,22 @@ void watch_table::reached(const std::string& name, std::uint64_t number) {
   for (auto& which : named->second)
     if (auto& w = watches_.at(which); w.any || number > w.than)
       woken.push_back(which);
-  for (auto& which : woken)
+  std::set<watcher> ended;
+  for (auto& which : woken) {
     end(which, {});
+    ended.insert(which.first);
+  }
+  answer_all(ended);
 }
 
 void watch_table::end_all(const status& why) {
-  while (!watches_.empty())
-    end(key{watches_.begin()->first}, why);
+  std::set<watcher> ended;
+  while (!watches_.empty()) {
+    key which = watches_.begin()->first;
+    end(which, why);
+    ended.insert(which.first);
+  }
+  answer_all(ended);
 }
 
 void watch_table::lose(const watcher& who) {
@@ -167,18 +184,21 @@ void watch_table::give_up(const status& why) {
 void watch_table::look(time_point armed_for, time_point now) {
   if (armed_for != armed_for_)
     return;
+  status late{
+    errc::deadline_exceeded,
+    "nothing newer came to provider {} in time (limits.request_timeout_max is the longest)",
+    provider_};
+  std::set<watcher> ended;
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     auto which = deadlines_.begin()->second;
-    if (which.second == 0)
+    if (which.second == 0) {
       answer(listeners_.find(which.first), true);
-    else
-      end(
-        which,
-        {errc::deadline_exceeded,
-         "nothing newer came to provider {} in time (limits."
-         "request_timeout_max is the longest)",
-         provider_});
+    } else {
+      end(which, late);
+      ended.insert(which.first);
+    }
   }
+  answer_all(ended);
   armed_for_ = deadlines_.empty() ? time_point::max() : deadlines_.begin()->first;
   if (!deadlines_.empty())
     look_at_(armed_for_);

@@ -78,6 +78,7 @@ private:
   void end(const key& which, const status& why);
   void forget(std::map<key, watch>::iterator at);
   void answer(listeners::iterator at, bool is_late = false);
+  void answer_all(const std::set<watcher>& ended);
 
   const std::string provider_;
   fair_shares places_;
