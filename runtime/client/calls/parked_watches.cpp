@@ -17,6 +17,9 @@ namespace {
 constexpr std::uint32_t wait_ms = 60'000;
 constexpr std::chrono::milliseconds wait_for_answer{90'000};
 
+// Turns under way together, at one provider. A connection has 256 credits, for all that is asked.
+constexpr std::size_t turns_max = 64;
+
 std::atomic<std::uint64_t> last_number = 0;
 
 } // namespace
@@ -36,10 +39,41 @@ void parked_watches::ask(const Request& request, time_point deadline, Done done)
 std::uint64_t parked_watches::park(actors::watch_request request, time_point deadline, tell told) {
   auto number = request.number = last_number.fetch_add(1) + 1;
   entries_.emplace(number, entry{std::move(told)});
-  ask(request, deadline, [this, number](const result<actors::done_reply>& parked) {
-    on_parked(number, parked ? status{} : parked.error());
+  in_turn([this, request = std::move(request), deadline](std::function<void()> over) {
+    auto at = entries_.find(request.number);
+    if (at == entries_.end())
+      return over(); // withdrawn
+    at->second.is_asked = true;
+    ask(
+      request, deadline,
+      [this, number = request.number,
+       over = std::move(over)](const result<actors::done_reply>& parked) {
+        on_parked(number, parked ? status{} : parked.error());
+        over();
+      });
   });
   return number;
+}
+
+void parked_watches::in_turn(turn begin) {
+  turns_.push_back(std::move(begin));
+  begin_turns();
+}
+
+// What is over at once does not begin the next one from inside.
+void parked_watches::begin_turns() {
+  if (std::exchange(beginning_, true))
+    return;
+  while (under_way_ < turns_max && !turns_.empty()) {
+    auto begin = std::move(turns_.front());
+    turns_.pop_front();
+    ++under_way_;
+    begin([this] {
+      --under_way_;
+      begin_turns();
+    });
+  }
+  beginning_ = false;
 }
 
 void parked_watches::on_parked(std::uint64_t number, const status& outcome) {
@@ -60,11 +94,17 @@ void parked_watches::withdraw(std::uint64_t number) {
   auto at = entries_.find(number);
   if (at == entries_.end())
     return;
+  auto was_asked = at->second.is_asked;
   parked_ -= at->second.is_parked ? 1 : 0;
   entries_.erase(at);
-  actors::unwatch_request request;
-  request.number = number;
-  ask(request, core_.deadline_after(), [](const result<actors::done_reply>&) {});
+  if (was_asked)
+    in_turn([this, number](std::function<void()> over) {
+      actors::unwatch_request request;
+      request.number = number;
+      ask(
+        request, core_.deadline_after(),
+        [over = std::move(over)](const result<actors::done_reply>&) { over(); });
+    });
 }
 
 void parked_watches::ask_for_news() {

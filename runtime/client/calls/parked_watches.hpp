@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 
@@ -23,7 +24,8 @@ enum class watch_step : std::uint8_t { parked, woken };
 /// *Problem*: a request that waits at a provider holds one of the connection's credits and a place
 /// among the node's requests. A few hundred watches would stop all that the client asks else.
 ///
-/// So one request waits for the news of all watches, and parking one is answered at once.
+/// So one request waits for the news of all watches, and parking one is answered at once. Thousands
+/// that begin or end together take turns, since a connection refuses more than some requests.
 /// Used in the client's actor only.
 class parked_watches {
 public:
@@ -38,15 +40,22 @@ public:
   /// The watch is told nothing any more.
   void withdraw(std::uint64_t number);
 
+  /// What asks for a watch, and calls `over` when it has its answer.
+  using turn = std::function<void(std::function<void()> over)>;
+  /// Begins it when few enough others are under way.
+  void in_turn(turn begin);
+
 private:
   struct entry {
     tell told;
+    bool is_asked = false; // its request was sent
     bool is_parked = false;
     std::uint64_t round = 0; // requests for news before it was parked
   };
 
   template <class Request, class Done>
   void ask(const Request& request, time_point deadline, Done done);
+  void begin_turns();
   void on_parked(std::uint64_t number, const status& outcome);
   void ask_for_news();
   void on_news(std::uint64_t round, const result<actors::watch_news>& news);
@@ -60,6 +69,9 @@ private:
   std::size_t parked_ = 0;
   std::uint64_t round_ = 0; // of requests for news
   bool asking_ = false;
+  std::deque<turn> turns_; // not begun
+  std::size_t under_way_ = 0;
+  bool beginning_ = false;
 };
 
 } // namespace millrace::runtime

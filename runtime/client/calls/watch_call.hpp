@@ -57,8 +57,13 @@ private:
     if (!step)
       return end(fail(step.error()));
     if (!std::exchange(is_looking_, true))
-      look_for_([self = this->shared_from_this()](result<std::optional<Reply>> found) {
-        self->on_look(std::move(found));
+      at_.in_turn([self = this->shared_from_this()](std::function<void()> over) {
+        if (!self->done_)
+          return over();
+        self->look_for_([self, over = std::move(over)](result<std::optional<Reply>> found) {
+          self->on_look(std::move(found));
+          over();
+        });
       });
   }
 

@@ -37,6 +37,7 @@ private:
     what.name = model_;
     what.than = than_;
     what.by = std::move(by);
+    provider_ = provider;
     at_ = std::make_shared<watch_at_provider<model_record>>(
       core_->watches_at(watched::models, provider), std::move(what), deadline_,
       [self = self()](auto found) { self->look(std::move(found)); },
@@ -68,13 +69,24 @@ private:
       return end(std::move(newer));
     if (searches_++ == searches_max)
       return end(std::move(newer));
-    find_model(
-      core_, group_, model_, deadline_, [self = self()](const result<model_places>& places) {
+    core_->watches_at(watched::models, provider_)
+      .in_turn([self = self()](std::function<void()> over) {
         if (self->has_ended())
-          return;
-        places ? self->wait_at(places->home, places->by)
-               : self->end(fail(places.error().within("waiting for " + self->model_)));
+          return over();
+        find_model(
+          self->core_, self->group_, self->model_, self->deadline_,
+          [self, over = std::move(over)](const result<model_places>& places) {
+            self->on_places(places);
+            over();
+          });
       });
+  }
+
+  void on_places(const result<model_places>& places) {
+    if (has_ended())
+      return;
+    places ? wait_at(places->home, places->by)
+           : end(fail(places.error().within("waiting for " + model_)));
   }
 
   std::shared_ptr<model_watch> self() {
@@ -83,6 +95,7 @@ private:
 
   const std::uint64_t than_;
   std::shared_ptr<watch_at_provider<model_record>> at_;
+  std::size_t provider_ = 0; // at which it waits, or has waited
   int searches_ = 0;
 };
 
