@@ -67,7 +67,19 @@ status call::check_size(const void* given, std::size_t size, std::size_t known) 
   return {};
 }
 
-status call::check_tensor(const std::string& argument, const millrace_tensor& t, bool boxes) const {
+status call::check_extent(
+  const std::string& argument, const millrace_tensor& t, extent allowed) const {
+  if (allowed == extent::part && !t.offsets != !t.global_shape)
+    return wrong(argument, "has only one of `offsets` and `global_shape`");
+  if (allowed == extent::whole && t.offsets)
+    return wrong(argument + ".offsets", "is set; it is for loads and for `millrace_register`");
+  if (allowed != extent::part && t.global_shape)
+    return wrong(argument + ".global_shape", "is set; it is for `millrace_register`");
+  return {};
+}
+
+status call::check_tensor(
+  const std::string& argument, const millrace_tensor& t, extent allowed) const {
   if (!t.name)
     return wrong(argument + ".name", "is NULL");
   if (t.rank < 0 || t.rank > static_cast<std::int32_t>(tensor_rank_max))
@@ -76,15 +88,11 @@ status call::check_tensor(const std::string& argument, const millrace_tensor& t,
     return wrong(argument + ".dtype", fmt::format("is {}, which is no type", t.dtype));
   if (t.rank > 0 && !t.shape)
     return wrong(argument + ".shape", fmt::format("is NULL, and the rank is {}", t.rank));
-  if (t.offsets && !boxes)
-    return wrong(argument + ".offsets", "is set; it chooses a box for `millrace_get` only");
-  if (t.global_shape)
-    return wrong(argument + ".global_shape", "is set; it is reserved");
-  return {};
+  return check_extent(argument, t, allowed);
 }
 
 result<std::vector<tensor_view>> call::tensors(
-  const millrace_tensor* given, std::size_t count, bool boxes) const {
+  const millrace_tensor* given, std::size_t count, extent allowed) const {
   if (!given)
     return fail(wrong("tensors", "is NULL"));
   if (count == 0 || count > layout_tensors_max)
@@ -94,7 +102,7 @@ result<std::vector<tensor_view>> call::tensors(
   views.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     auto& t = given[i];
-    if (auto bad = check_tensor(fmt::format("tensors[{}]", i), t, boxes); !bad.ok())
+    if (auto bad = check_tensor(fmt::format("tensors[{}]", i), t, allowed); !bad.ok())
       return fail(bad);
     tensor_view view;
     view.desc.name = t.name;
@@ -106,6 +114,20 @@ result<std::vector<tensor_view>> call::tensors(
     views.push_back(std::move(view));
   }
   return views;
+}
+
+result<std::vector<load_target>> call::targets(
+  const millrace_tensor* given, std::size_t count) const {
+  auto views = tensors(given, count, extent::box);
+  if (!views)
+    return fail(views.error());
+  std::vector<load_target> all(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    all[i].into = std::move((*views)[i]);
+    if (auto* offsets = given[i].offsets)
+      all[i].offsets.assign(offsets, offsets + given[i].rank);
+  }
+  return all;
 }
 
 result<std::vector<std::pair<std::string, std::string>>> call::pairs(

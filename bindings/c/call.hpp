@@ -4,9 +4,11 @@
 
 #include "millrace.h"
 
+#include <millrace/core/checkpoint.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/core/tensor_view.hpp>
+#include <millrace/runtime/client/load_target.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -61,15 +63,22 @@ public:
     return {};
   }
 
-  /// Copies descriptions of tensors. `boxes`: they may have offsets.
+  /// What `offsets` and `global_shape` of a tensor may say: nothing, or the box that is wanted of a
+  /// stored tensor, or the place that it has in a whole one.
+  enum class extent { whole, box, part };
+
+  /// Copies descriptions of tensors.
   result<std::vector<tensor_view>> tensors(
-    const millrace_tensor* given, std::size_t count, bool boxes = false) const;
+    const millrace_tensor* given, std::size_t count, extent allowed = extent::whole) const;
+  /// Copies the targets of a load, which may be boxes.
+  result<std::vector<load_target>> targets(const millrace_tensor* given, std::size_t count) const;
   result<std::vector<std::pair<std::string, std::string>>> pairs(
     std::string_view argument, const millrace_pair* given, std::size_t count) const;
 
 private:
   status check_size(const void* given, std::size_t size, std::size_t known) const;
-  status check_tensor(const std::string& argument, const millrace_tensor& t, bool boxes) const;
+  status check_tensor(const std::string& argument, const millrace_tensor& t, extent allowed) const;
+  status check_extent(const std::string& argument, const millrace_tensor& t, extent allowed) const;
 
   const char* function_;
 };

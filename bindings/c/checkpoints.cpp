@@ -2,10 +2,12 @@
 #include "handles.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 using namespace millrace::bindings;
 using millrace::status;
+using millrace::tensor_place;
 using millrace::tensor_view;
 
 namespace {
@@ -51,24 +53,75 @@ millrace::result<std::optional<std::uint64_t>> step_of(
   return step < 0 ? std::nullopt : std::optional{static_cast<std::uint64_t>(step)};
 }
 
+// One for each tensor. A scalar is whole.
+std::vector<tensor_place> places_of(const millrace_tensor* tensors, std::size_t count) {
+  std::vector<tensor_place> places(count);
+  for (std::size_t i = 0; i < count; ++i)
+    if (auto& t = tensors[i]; t.global_shape && t.rank > 0) {
+      places[i].name = t.name;
+      places[i].global_shape.assign(t.global_shape, t.global_shape + t.rank);
+      places[i].offset.assign(t.offsets, t.offsets + t.rank);
+    }
+  return places;
+}
+
 bool lies_as_before(const millrace_tensor& now, const tensor_view& before) {
   auto rank = before.desc.shape.size();
   if (
     !now.name || before.desc.name != now.name || now.data != before.data ||
     now.dtype != static_cast<std::int32_t>(before.desc.type) ||
-    now.rank != static_cast<std::int32_t>(rank) || (rank > 0 && !now.shape) || now.offsets ||
-    now.global_shape || (now.strides_bytes == nullptr) != before.strides_bytes.empty())
+    now.rank != static_cast<std::int32_t>(rank) || (rank > 0 && !now.shape) ||
+    (now.strides_bytes == nullptr) != before.strides_bytes.empty())
     return false;
   return std::equal(before.desc.shape.begin(), before.desc.shape.end(), now.shape) &&
     std::equal(before.strides_bytes.begin(), before.strides_bytes.end(), now.strides_bytes);
 }
 
+bool is_part_as_before(const millrace_tensor& now, const tensor_place& before) {
+  if (before.global_shape.empty())
+    return now.rank == 0 || (!now.global_shape && !now.offsets);
+  return now.global_shape && now.offsets &&
+    now.rank == static_cast<std::int32_t>(before.global_shape.size()) &&
+    std::equal(before.global_shape.begin(), before.global_shape.end(), now.global_shape) &&
+    std::equal(before.offset.begin(), before.offset.end(), now.offsets);
+}
+
 bool lie_as_before(
-  const millrace_tensor* now, std::size_t count, const std::vector<tensor_view>& before) {
-  return count == before.size() &&
-    std::equal(before.begin(), before.end(), now, [](auto& b, auto& n) {
-           return lies_as_before(n, b);
-         });
+  const millrace_tensor* now, std::size_t count, const millrace_checkpointer& before) {
+  if (count != before.bound.size())
+    return false;
+  for (std::size_t i = 0; i < count; ++i)
+    if (!lies_as_before(now[i], before.bound[i]) || !is_part_as_before(now[i], before.places[i]))
+      return false;
+  return true;
+}
+
+// What the loads of a step are given besides the rank.
+struct step_load {
+  std::string group;
+  std::optional<std::uint64_t> step;
+  std::chrono::milliseconds timeout{0};
+  std::vector<millrace::load_target> targets;
+};
+
+millrace::result<step_load> step_load_of(
+  const call& here, std::int64_t step, const millrace_tensor* tensors, std::size_t count,
+  const millrace_get_options* options) {
+  auto given = here.options(options);
+  if (!given)
+    return millrace::fail(given.error());
+  if (given->version != 0)
+    return millrace::fail(here.wrong("options->version", "is set; `step` chooses the version"));
+  auto timeout = here.timeout("options->timeout_ms", given->timeout_ms);
+  if (!timeout)
+    return millrace::fail(timeout.error());
+  auto wanted = step_of(here, "step", step);
+  if (!wanted)
+    return millrace::fail(wanted.error());
+  auto targets = here.targets(tensors, count);
+  if (!targets)
+    return millrace::fail(targets.error());
+  return step_load{text_or(given->group, ""), *wanted, *timeout, std::move(*targets)};
 }
 
 } // namespace
@@ -88,14 +141,18 @@ millrace_code millrace_register(
     auto how = checkpoint_options_of(here, *given);
     if (!how)
       return how.error();
-    auto views = here.tensors(tensors, count);
+    auto views = here.tensors(tensors, count, call::extent::part);
     if (!views)
       return views.error();
+    auto places = places_of(tensors, count);
+    std::ranges::copy_if(
+      places, std::back_inserter(how->places), [](auto& p) { return !p.global_shape.empty(); });
     auto bound = *views;
     auto registered = client->of.checkpointer(*how, std::move(*views)).result();
     if (!registered)
       return registered.error();
-    *checkpointer = new millrace_checkpointer{.of = *registered, .bound = std::move(bound)};
+    *checkpointer = new millrace_checkpointer{
+      .of = *registered, .bound = std::move(bound), .places = std::move(places)};
     return {};
   });
 }
@@ -147,11 +204,16 @@ millrace_code millrace_rebind(
     if (!checkpointer->made_in.is_here())
       return checkpointer->of.rebind({});
     std::lock_guard guard{checkpointer->mutex};
-    if (!checkpointer->closed && lie_as_before(tensors, count, checkpointer->bound))
+    if (!checkpointer->closed && lie_as_before(tensors, count, *checkpointer))
       return {};
-    auto views = here.tensors(tensors, count);
+    auto views = here.tensors(tensors, count, call::extent::part);
     if (!views)
       return views.error();
+    if (count == checkpointer->places.size())
+      for (std::size_t i = 0; i < count; ++i)
+        if (!is_part_as_before(tensors[i], checkpointer->places[i]))
+          return here.wrong(
+            fmt::format("tensors[{}]", i), "has another place than the one registered");
     auto moved = checkpointer->of.rebind(*views);
     if (moved.ok())
       checkpointer->bound = std::move(*views);
@@ -215,26 +277,67 @@ millrace_code millrace_get_shard(
   return guarded(__func__, [&](const call& here) -> status {
     if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
       return bad;
-    auto given = here.options(options);
-    if (!given)
-      return given.error();
-    if (given->version != 0)
-      return here.wrong("options->version", "is set; `step` chooses the version");
-    auto timeout = here.timeout("options->timeout_ms", given->timeout_ms);
-    if (!timeout)
-      return timeout.error();
-    auto wanted = step_of(here, "step", step);
-    if (!wanted)
-      return wanted.error();
-    auto views = here.tensors(tensors, count);
-    if (!views)
-      return views.error();
+    auto load = step_load_of(here, step, tensors, count, options);
+    if (!load)
+      return load.error();
     return begin<millrace::load_receipt>(
       request,
       [&] {
-        return client->of.checkpoints(text_or(given->group, ""))
-          .load(model, rank, *wanted, std::move(*views), *timeout);
+        return client->of.checkpoints(load->group)
+          .load_boxes(model, rank, load->step, std::move(load->targets), load->timeout);
       },
       counted::steps);
+  });
+}
+
+millrace_code millrace_get_global(
+  millrace_client* client, const char* model, int64_t step, const millrace_tensor* tensors,
+  size_t count, const millrace_get_options* options, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    auto load = step_load_of(here, step, tensors, count, options);
+    if (!load)
+      return load.error();
+    return begin<millrace::global_load_receipt>(request, [&] {
+      return client->of.checkpoints(load->group)
+        .load_global(model, std::move(load->targets), {load->step, load->timeout});
+    });
+  });
+}
+
+millrace_code millrace_list_runs(
+  millrace_client* client, const char* group, const char* prefix, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!client)
+      return here.wrong("client", "is NULL");
+    return begin<millrace::listed<millrace::checkpoint_summary>>(request, [&] {
+      return client->of.checkpoints(text_or(group, "")).list(text_or(prefix, ""));
+    });
+  });
+}
+
+millrace_code millrace_erase_run(
+  millrace_client* client, const char* group, const char* model, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    return begin<void>(
+      request, [&] { return client->of.checkpoints(text_or(group, "")).erase(model); });
+  });
+}
+
+millrace_code millrace_erase_step(
+  millrace_client* client, const char* group, const char* model, uint64_t step,
+  millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    return begin<void>(
+      request, [&] { return client->of.checkpoints(text_or(group, "")).erase(model, step); });
   });
 }

@@ -23,7 +23,32 @@ findings of_record(const model_record& r) {
   f.receipt.size_bytes = size_bytes(r.spec.tensors);
   f.receipt.stored_at_ns = r.stored_at_ns;
   f.tensors = r.spec.tensors.tensors;
+  f.metadata = r.spec.metadata;
   return f;
+}
+
+std::vector<std::string> texts_of(const std::vector<silent_provider>& silent) {
+  std::vector<std::string> texts;
+  for (auto& one : silent)
+    texts.push_back(one.name.empty() ? one.why.to_string() : one.why.within(one.name).to_string());
+  return texts;
+}
+
+millrace_run run_of(const listed<checkpoint_summary>::entry& r) {
+  millrace_run run{};
+  run.struct_size = sizeof(run);
+  run.name = r.model.c_str();
+  run.provider = r.provider.c_str();
+  auto newest = newest_step(r);
+  run.newest_step = newest ? static_cast<std::int64_t>(*newest) : -1;
+  run.world_size = r.world_size;
+  run.shards = static_cast<std::uint32_t>(r.shards.size());
+  run.complete_steps = static_cast<std::uint32_t>(r.complete_steps.size());
+  for (auto& shard : r.shards) {
+    run.size_bytes += shard.size_bytes;
+    run.in_use |= shard.registered;
+  }
+  return run;
 }
 
 } // namespace
@@ -42,6 +67,19 @@ findings read(const load_receipt& r, counted by) {
   f.receipt.stored_at_ns = r.stored_at_ns;
   f.receipt.verified = r.verified;
   f.extra = r.extra;
+  return f;
+}
+
+findings read(const global_load_receipt& r, counted) {
+  findings f;
+  f.receipt.name = r.model.c_str();
+  f.receipt.provider = r.provider.c_str();
+  if (!r.drivers.empty())
+    f.receipt.driver = r.drivers.front().c_str();
+  f.receipt.step = r.step;
+  f.receipt.size_bytes = r.size_bytes;
+  f.receipt.verified = r.verified;
+  f.receipt.complete = 1;
   return f;
 }
 
@@ -85,9 +123,15 @@ findings read(const listed<model_summary>& r, counted) {
        .stored_at_ns = m.stored_at_ns,
        .pinned = m.pinned,
        .reserved = 0});
-  for (auto& one : r.silent)
-    f.silent.push_back(
-      one.name.empty() ? one.why.to_string() : one.why.within(one.name).to_string());
+  f.silent = texts_of(r.silent);
+  return f;
+}
+
+findings read(const listed<checkpoint_summary>& r, counted) {
+  findings f;
+  for (auto& run : r.found)
+    f.runs.push_back(run_of(run));
+  f.silent = texts_of(r.silent);
   return f;
 }
 

@@ -22,6 +22,8 @@ struct millrace_checkpointer {
   /// The tensors as they were bound last, so that a `rebind` of what has not moved copies nothing.
   std::mutex mutex = {};
   std::vector<millrace::tensor_view> bound = {};
+  /// Where each of these lies in a whole tensor; empty: it is one. None changes.
+  const std::vector<millrace::tensor_place> places = {};
   std::atomic<bool> closed = false;
 };
 

@@ -105,8 +105,9 @@ typedef struct {
   int32_t rank;  /* 0: a scalar */
   const uint64_t* shape;
   const int64_t* strides_bytes; /* NULL: dense, the last index fastest */
-  const uint64_t* offsets;      /* `millrace_get`: where the wanted box begins; NULL: the whole */
-  const uint64_t* global_shape; /* reserved, NULL */
+  const uint64_t* offsets;      /* loads: where the wanted box begins; NULL: the whole tensor */
+  const uint64_t* global_shape; /* `millrace_register`: of the tensor of which this is the part at
+                                   `offsets`; NULL, both: it is whole */
 } millrace_tensor;
 
 typedef struct {
@@ -188,6 +189,19 @@ typedef struct {
   int32_t reserved;
 } millrace_model;
 
+/* One line of a listing of checkpoints. Strings live as long as the request. */
+typedef struct {
+  size_t struct_size;
+  const char* name;
+  const char* provider;
+  int64_t newest_step; /* the one that all shards have and that was saved last; -1: none */
+  uint64_t size_bytes; /* of one version of all shards */
+  uint32_t world_size;
+  uint32_t shards;         /* those registered so far */
+  uint32_t complete_steps; /* how many steps all shards have */
+  int32_t in_use;          /* nonzero: a job is registered */
+} millrace_run;
+
 /* Numbers are -1 where the launcher does not say. Names that do not fit are cut. */
 typedef struct {
   size_t struct_size;
@@ -252,7 +266,8 @@ MILLRACE_API millrace_code millrace_get(
 MILLRACE_API millrace_code millrace_await(
   millrace_client* client, const char* group, const char* model, uint64_t newer_than,
   int64_t timeout_ms, millrace_request** request);
-/* Describes a model: `millrace_request_tensor` gives its tensors. `version` 0: the newest. */
+/* Describes a model: `millrace_request_tensor` gives its tensors, `millrace_request_metadata` what
+ * `millrace_put_options` had. `version` 0: the newest. */
 MILLRACE_API millrace_code millrace_describe(
   millrace_client* client, const char* group, const char* model, uint64_t version,
   millrace_request** request);
@@ -269,7 +284,8 @@ MILLRACE_API millrace_code millrace_pin(
 
 /* ---- Checkpoints ---- */
 
-/* Registers one shard of a job, and waits for it. */
+/* Registers one shard of a job, and waits for it. A tensor that is a part of a larger one has
+ * `global_shape` and `offsets`, so that a job of another world size finds it. */
 MILLRACE_API millrace_code millrace_register(
   millrace_client* client, const millrace_checkpoint_options* options,
   const millrace_tensor* tensors, size_t count, millrace_checkpointer** checkpointer);
@@ -304,11 +320,26 @@ MILLRACE_API void millrace_checkpointer_release(millrace_checkpointer* checkpoin
 MILLRACE_API millrace_code millrace_await_step(
   millrace_client* client, const char* group, const char* model, int64_t newer_than,
   int64_t timeout_ms, millrace_request** request);
-/* Loads tensors of one shard of a run that this program need not take part in. `step` -1: the
- * newest that all ranks have. */
+/* Loads tensors, or boxes of them, of one shard of a run that this program need not take part in.
+ * `step` -1: the newest that all ranks have. */
 MILLRACE_API millrace_code millrace_get_shard(
   millrace_client* client, const char* model, uint32_t rank, int64_t step,
   const millrace_tensor* tensors, size_t count, const millrace_get_options* options,
+  millrace_request** request);
+
+/* Loads tensors of a run, or boxes of them, wherever its shards have them, in the indices of the
+ * whole tensors. `step`: as above. */
+MILLRACE_API millrace_code millrace_get_global(
+  millrace_client* client, const char* model, int64_t step, const millrace_tensor* tensors,
+  size_t count, const millrace_get_options* options, millrace_request** request);
+/* Lists the runs whose names start with `prefix`; NULL: all. `millrace_request_run` gives them. */
+MILLRACE_API millrace_code millrace_list_runs(
+  millrace_client* client, const char* group, const char* prefix, millrace_request** request);
+/* Removes all checkpoints of a run, or one step of them. MILLRACE_BUSY: a job is registered. */
+MILLRACE_API millrace_code millrace_erase_run(
+  millrace_client* client, const char* group, const char* model, millrace_request** request);
+MILLRACE_API millrace_code millrace_erase_step(
+  millrace_client* client, const char* group, const char* model, uint64_t step,
   millrace_request** request);
 
 /* ---- Requests ---- */
@@ -331,26 +362,33 @@ MILLRACE_API millrace_code millrace_waitall(
 MILLRACE_API millrace_code
 millrace_waitany(size_t count, millrace_request** requests, int64_t timeout_ms, size_t* index);
 /* Gives the operation up. When it returns, nothing touches the tensors any more, and the request is
- * over. It must still be waited for or detached. */
+ * over. It must still be waited for or detached. Another thread may be waiting for it, but must not
+ * have freed it when the call begins. */
 MILLRACE_API millrace_code millrace_cancel(millrace_request* request);
 /* Frees the request and makes it NULL. The operation goes on. */
 MILLRACE_API void millrace_detach(millrace_request** request);
 
 /* Waits, and returns the outcome, as `millrace_wait`, but keeps the request, so that the functions
- * below can read it. They give MILLRACE_BUSY before it is over, and the failure of one that has
- * failed. */
+ * below can read it. They give MILLRACE_BUSY before it is over, which also tells whether
+ * MILLRACE_DEADLINE_EXCEEDED was that of the wait, and the failure of one that has failed. */
 MILLRACE_API millrace_code millrace_request_wait(millrace_request* request, int64_t timeout_ms);
 MILLRACE_API millrace_code
 millrace_request_receipt(millrace_request* request, millrace_receipt* receipt);
 /* Gives the extra bytes of the version that was restored, valid as long as the request. */
 MILLRACE_API millrace_code
 millrace_request_extra(millrace_request* request, const void** extra, size_t* extra_bytes);
-/* Returns the number of models that were listed, or of tensors that were described; 0 otherwise. */
+/* Returns the number of models or runs that were listed, or of tensors that were described; 0
+ * otherwise. */
 MILLRACE_API size_t millrace_request_count(millrace_request* request);
 MILLRACE_API millrace_code
 millrace_request_model(millrace_request* request, size_t index, millrace_model* model);
 MILLRACE_API millrace_code
+millrace_request_run(millrace_request* request, size_t index, millrace_run* run);
+MILLRACE_API millrace_code
 millrace_request_tensor(millrace_request* request, size_t index, millrace_tensor* tensor);
+/* Gives the metadata of a model that was described. MILLRACE_NOT_FOUND: behind the last pair. */
+MILLRACE_API millrace_code
+millrace_request_metadata(millrace_request* request, size_t index, millrace_pair* pair);
 /* Returns which provider did not answer a listing, and why; NULL behind the last one. */
 MILLRACE_API const char* millrace_request_silent(millrace_request* request, size_t index);
 

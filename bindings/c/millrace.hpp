@@ -79,14 +79,14 @@ public:
   /// Waits without end. Throws the failure of the operation.
   void wait() const { check(millrace_request_wait(get(), MILLRACE_FOREVER)); }
   /// Waits at most so long. Returns whether it is over; throws its failure.
-  bool wait_for(std::chrono::milliseconds time) {
-    if (!of_)
-      return true;
-    auto* r = of_.release();
-    auto code = millrace_wait(&r, time.count() < 0 ? 0 : time.count());
-    of_.reset(r);
-    if (r)
-      return false;
+  bool wait_for(std::chrono::milliseconds time) const {
+    auto code = millrace_request_wait(get(), time.count() < 0 ? 0 : time.count());
+    if (code == MILLRACE_DEADLINE_EXCEEDED) { // of the wait, or of the operation
+      auto r = detail::sized<millrace_receipt>();
+      code = millrace_request_receipt(get(), &r);
+      if (code == MILLRACE_BUSY)
+        return false;
+    }
     check(code);
     return true;
   }
@@ -118,6 +118,24 @@ public:
     std::vector<millrace_model> all(millrace_request_count(get()), detail::sized<millrace_model>());
     for (std::size_t i = 0; i < all.size(); ++i)
       check(millrace_request_model(get(), i, &all[i]));
+    return all;
+  }
+  /// The runs that were listed.
+  std::vector<millrace_run> runs() const {
+    std::vector<millrace_run> all(millrace_request_count(get()), detail::sized<millrace_run>());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      check(millrace_request_run(get(), i, &all[i]));
+    return all;
+  }
+  /// The metadata of the model that was described.
+  std::vector<std::pair<std::string, std::string>> metadata() const {
+    std::vector<std::pair<std::string, std::string>> all;
+    millrace_pair pair{};
+    auto code = millrace_request_metadata(get(), 0, &pair);
+    for (; code == MILLRACE_OK; code = millrace_request_metadata(get(), all.size(), &pair))
+      all.emplace_back(pair.key, pair.value);
+    if (code != MILLRACE_NOT_FOUND)
+      throw error{code};
     return all;
   }
   /// The tensors that were described.
@@ -239,6 +257,43 @@ public:
     return checkpointer{detail::made<millrace_checkpointer>([&](auto** out) {
       return millrace_register(get(), &options, shard.data(), shard.size(), out);
     })};
+  }
+
+  /// `than` -1: any step.
+  request newer_step(
+    const std::string& model, std::int64_t than = -1, std::chrono::milliseconds timeout = {},
+    const char* group = nullptr) const {
+    return begun([&](auto** out) {
+      return millrace_await_step(get(), group, model.c_str(), than, timeout.count(), out);
+    });
+  }
+  request load_shard(
+    const std::string& model, std::uint32_t rank, const tensors& targets, std::int64_t step = -1,
+    const millrace_get_options* options = nullptr) const {
+    return begun([&](auto** out) {
+      return millrace_get_shard(
+        get(), model.c_str(), rank, step, targets.data(), targets.size(), options, out);
+    });
+  }
+  /// The targets are in the indices of the whole tensors, see `millrace_get_global`.
+  request load_global(
+    const std::string& model, const tensors& targets, std::int64_t step = -1,
+    const millrace_get_options* options = nullptr) const {
+    return begun([&](auto** out) {
+      return millrace_get_global(
+        get(), model.c_str(), step, targets.data(), targets.size(), options, out);
+    });
+  }
+  request list_runs(const std::string& prefix = {}, const char* group = nullptr) const {
+    return begun([&](auto** out) { return millrace_list_runs(get(), group, prefix.c_str(), out); });
+  }
+  request erase_run(const std::string& model, const char* group = nullptr) const {
+    return begun([&](auto** out) { return millrace_erase_run(get(), group, model.c_str(), out); });
+  }
+  request erase_step(
+    const std::string& model, std::uint64_t step, const char* group = nullptr) const {
+    return begun(
+      [&](auto** out) { return millrace_erase_step(get(), group, model.c_str(), step, out); });
   }
 
 private:

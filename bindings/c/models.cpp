@@ -34,17 +34,6 @@ millrace::result<millrace::store_options> store_options_of(
   return s;
 }
 
-std::vector<millrace::load_target> targets_of(
-  std::vector<millrace::tensor_view> views, const millrace_tensor* tensors) {
-  std::vector<millrace::load_target> targets(views.size());
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    targets[i].into = std::move(views[i]);
-    if (auto* offsets = tensors[i].offsets)
-      targets[i].offsets.assign(offsets, offsets + tensors[i].rank);
-  }
-  return targets;
-}
-
 } // namespace
 
 millrace_code millrace_put(
@@ -82,12 +71,12 @@ millrace_code millrace_get(
     auto timeout = here.timeout("options->timeout_ms", given->timeout_ms);
     if (!timeout)
       return timeout.error();
-    auto views = here.tensors(tensors, count, true);
-    if (!views)
-      return views.error();
+    auto targets = here.targets(tensors, count);
+    if (!targets)
+      return targets.error();
     return begin<millrace::load_receipt>(request, [&] {
       return models_of(*client, given->group)
-        .load(model, targets_of(std::move(*views), tensors), {given->version, *timeout});
+        .load(model, std::move(*targets), {given->version, *timeout});
     });
   });
 }

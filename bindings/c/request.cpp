@@ -83,12 +83,12 @@ std::size_t first_over(std::span<millrace_request*> all) {
 }
 
 void tell(millrace_request& r, const std::weak_ptr<waker>& one) {
-  auto first = !r.told;
-  if (first)
-    r.told = std::make_shared<wakers>();
-  r.told->add(one);
-  if (first)
-    r.then([told = r.told] { told->wake(); });
+  auto told = r.told ? r.told : std::make_shared<wakers>();
+  told->add(one);
+  // Last, so that a lack of memory leaves no one who is never woken.
+  if (!r.told)
+    r.then([told] { told->wake(); });
+  r.told = std::move(told);
 }
 
 std::size_t wait_for_any(std::span<millrace_request*> all, time_point deadline) {
@@ -245,7 +245,8 @@ size_t millrace_request_count(millrace_request* request) {
     auto found = request->found();
     if (!found)
       return found.error();
-    count = std::max((*found)->models.size(), (*found)->tensors.size());
+    auto& f = **found;
+    count = std::max({f.models.size(), f.runs.size(), f.tensors.size()});
     return {};
   });
   return count;
@@ -264,6 +265,37 @@ millrace_code millrace_request_model(
       return here.wrong(
         "index", fmt::format("is {}, and {} models were listed", index, all.size()));
     return here.give(model, "model", all[index]);
+  });
+}
+
+millrace_code millrace_request_run(millrace_request* request, size_t index, millrace_run* run) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {run, "run"}}); !bad.ok())
+      return bad;
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    auto& all = (*found)->runs;
+    if (index >= all.size())
+      return here.wrong("index", fmt::format("is {}, and {} runs were listed", index, all.size()));
+    return here.give(run, "run", all[index]);
+  });
+}
+
+millrace_code millrace_request_metadata(
+  millrace_request* request, size_t index, millrace_pair* pair) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {pair, "pair"}}); !bad.ok())
+      return bad;
+    *pair = {};
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    auto all = (*found)->metadata;
+    if (index >= all.size())
+      return {errc::not_found, "the description has {} pairs of metadata", all.size()};
+    *pair = {all[index].first.c_str(), all[index].second.c_str()};
+    return {};
   });
 }
 

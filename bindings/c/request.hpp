@@ -24,7 +24,9 @@ struct findings {
   millrace_receipt receipt{};
   std::span<const std::uint8_t> extra;
   std::vector<millrace_model> models;
+  std::vector<millrace_run> runs;
   std::span<const tensor_desc> tensors;
+  std::span<const std::pair<std::string, std::string>> metadata;
   std::vector<std::string> silent;
 };
 
@@ -33,11 +35,13 @@ enum class counted { versions, steps };
 
 findings read(const receipt& r, counted by);
 findings read(const load_receipt& r, counted by);
+findings read(const global_load_receipt& r, counted by);
 findings read(const save_receipt& r, counted by);
 findings read(const model_record& r, counted by);
 findings read(const model_info& r, counted by);
 findings read(const checkpoint_summary& r, counted by);
 findings read(const listed<model_summary>& r, counted by);
+findings read(const listed<checkpoint_summary>& r, counted by);
 
 class wakers;
 
@@ -79,7 +83,11 @@ public:
 
   bool over() const override { return of.ready(); }
   bool wait_for(std::chrono::milliseconds time) const override { return of.wait_for(time); }
-  void cancel() const override { of.cancel(); }
+  // By a copy: the thread that waits may free the request as soon as there is an outcome.
+  void cancel() const override {
+    auto kept = of;
+    kept.cancel();
+  }
   status outcome() const override {
     auto& value = of.result();
     return value ? status{} : value.error();

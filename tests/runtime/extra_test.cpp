@@ -111,12 +111,11 @@ BOOST_DATA_TEST_CASE(
   extra_service s{in_memory};
   trainer t{s.connect(over_socket)};
   BOOST_TEST(t.saver->registration().extra_bytes_max == extra_max);
-  auto eager = s.settings.options.of<transport::fabric_options>().eager_bytes_max;
+  std::uint64_t eager = transport::fabric_options{}.eager_bytes_max;
   std::uint64_t step = 0, before = 0;
   for (auto size :
-       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4096}, std::uint64_t{eager} - 1,
-        std::uint64_t{eager}, std::uint64_t{eager} + 1, extra_max, std::uint64_t{9},
-        std::uint64_t{0}}) {
+       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4096}, eager - 1, eager, eager + 1,
+        extra_max, std::uint64_t{9}, std::uint64_t{0}}) {
     ++step;
     auto mode = step % 2 == 0 ? save_mode::snapshot : save_mode::direct;
     auto saved = t.save(step, bytes_of(step, size), mode);

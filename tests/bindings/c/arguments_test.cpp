@@ -205,11 +205,52 @@ BOOST_AUTO_TEST_CASE(checkpoints_refuse_null_and_nonsense) {
   REFUSED(
     millrace_get_shard(client, "m", 0, INT64_MIN, &t, 1, nullptr, &r), "millrace_get_shard",
     "step");
+  REFUSED(
+    millrace_get_global(nullptr, "m", -1, &t, 1, nullptr, &r), "millrace_get_global", "client");
+  REFUSED(
+    millrace_get_global(client, nullptr, -1, &t, 1, nullptr, &r), "millrace_get_global", "model");
+  REFUSED(millrace_get_global(client, "m", -2, &t, 1, nullptr, &r), "millrace_get_global", "step");
+  REFUSED(
+    millrace_get_global(client, "m", -1, nullptr, 1, nullptr, &r), "millrace_get_global",
+    "tensors");
+  REFUSED(millrace_list_runs(nullptr, nullptr, nullptr, &r), "millrace_list_runs", "client");
+  REFUSED(millrace_erase_run(nullptr, nullptr, "m", &r), "millrace_erase_run", "client");
+  REFUSED(millrace_erase_run(client, nullptr, nullptr, &r), "millrace_erase_run", "model");
+  REFUSED(millrace_erase_step(nullptr, nullptr, "m", 1, &r), "millrace_erase_step", "client");
+  REFUSED(millrace_erase_step(client, nullptr, nullptr, 1, &r), "millrace_erase_step", "model");
   auto of_version = sized<millrace_get_options>();
   of_version.version = 3;
   REFUSED(
     millrace_get_shard(client, "m", 0, -1, &t, 1, &of_version, &r), "millrace_get_shard",
     "version");
+}
+
+BOOST_AUTO_TEST_CASE(a_part_of_a_tensor_has_a_place_that_makes_sense) {
+  matrix m;
+  auto t = m.tensor();
+  auto o = sized<millrace_checkpoint_options>();
+  o.name = "run";
+  millrace_checkpointer* ck = nullptr;
+  const std::uint64_t whole[] = {128, 32}, offsets[] = {64, 0}, outside[] = {65, 0};
+  t.global_shape = whole;
+  REFUSED(millrace_register(client, &o, &t, 1, &ck), "millrace_register", "tensors[0]");
+  t.global_shape = nullptr;
+  t.offsets = offsets;
+  REFUSED(millrace_register(client, &o, &t, 1, &ck), "millrace_register", "tensors[0]");
+  t.global_shape = whole;
+  t.offsets = outside;
+  BOOST_TEST(millrace_register(client, &o, &t, 1, &ck) == MILLRACE_INVALID_ARGUMENT);
+  BOOST_TEST(!ck);
+  t.offsets = offsets;
+  MUST(millrace_register(client, &o, &t, 1, &ck));
+  MUST(millrace_rebind(ck, &t, 1));
+  const std::uint64_t elsewhere[] = {0, 0};
+  t.offsets = elsewhere;
+  REFUSED(millrace_rebind(ck, &t, 1), "millrace_rebind", "tensors[0]");
+  t.offsets = t.global_shape = nullptr;
+  REFUSED(millrace_rebind(ck, &t, 1), "millrace_rebind", "tensors[0]");
+  MUST(millrace_close(ck, 1, nullptr));
+  millrace_checkpointer_release(ck);
 }
 
 BOOST_AUTO_TEST_CASE(a_registered_shard_refuses_nonsense_and_goes_on) {
@@ -253,6 +294,10 @@ BOOST_AUTO_TEST_CASE(requests_and_queues_refuse_null) {
   BOOST_TEST(millrace_request_count(nullptr) == 0u);
   REFUSED(millrace_request_model(nullptr, 0, &model), "millrace_request_model", "request");
   REFUSED(millrace_request_tensor(nullptr, 0, &tensor), "millrace_request_tensor", "request");
+  auto run = sized<millrace_run>();
+  millrace_pair pair;
+  REFUSED(millrace_request_run(nullptr, 0, &run), "millrace_request_run", "request");
+  REFUSED(millrace_request_metadata(nullptr, 0, &pair), "millrace_request_metadata", "request");
   BOOST_TEST(!millrace_request_silent(nullptr, 0));
   auto* q = stale<millrace_queue>();
   REFUSED(millrace_queue_create(0, nullptr), "millrace_queue_create", "queue");

@@ -161,8 +161,109 @@ BOOST_AUTO_TEST_CASE(another_program_awaits_a_step_and_loads_the_shard) {
   auto t = loaded.tensor();
   MUST(millrace_get_shard(reader, "run", 0, 2, &t, 1, nullptr, nullptr));
   BOOST_TEST(loaded.elements == m.elements);
+
+  float box[2] = {};
+  const std::uint64_t extents[] = {1, 2}, offsets[] = {63, 30};
+  t.data = box;
+  t.shape = extents;
+  t.offsets = offsets;
+  MUST(millrace_get_shard(reader, "run", 0, 2, &t, 1, nullptr, nullptr));
+  BOOST_TEST(box[0] == m.elements[63 * 32 + 30]);
+  BOOST_TEST(box[1] == m.elements[63 * 32 + 31]);
   millrace_release(reader);
   close_and_release(ck);
+}
+
+BOOST_AUTO_TEST_CASE(a_program_of_another_world_size_loads_the_parts_of_all_shards) {
+  const std::uint64_t whole[] = {128, 32}, upper[] = {0, 0}, lower[] = {64, 0};
+  matrix halves[2] = {matrix{1}, matrix{5000}};
+  millrace_checkpointer* ranks[2] = {};
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    auto t = halves[rank].tensor();
+    t.global_shape = whole;
+    t.offsets = rank == 0 ? upper : lower;
+    auto options = sized<millrace_checkpoint_options>();
+    options.name = "run";
+    options.rank = rank;
+    options.world_size = 2;
+    options.life = 7;
+    MUST(millrace_register(client, &options, &t, 1, &ranks[rank]));
+    MUST(millrace_rebind(ranks[rank], &t, 1)); // nothing has moved
+  }
+  millrace_request* durable[2] = {};
+  for (int rank = 0; rank < 2; ++rank)
+    MUST(millrace_save(ranks[rank], 4, 0, nullptr, 0, nullptr, &durable[rank]));
+  MUST(millrace_waitall(2, durable, MILLRACE_FOREVER, nullptr));
+
+  auto expected = halves[0].elements;
+  expected.insert(expected.end(), halves[1].elements.begin(), halves[1].elements.end());
+  std::vector<float> loaded(expected.size());
+  auto t = halves[0].tensor();
+  t.shape = whole;
+  t.data = loaded.data();
+  millrace_request* r = nullptr;
+  MUST(millrace_get_global(client, "run", -1, &t, 1, nullptr, &r));
+  MUST(millrace_request_wait(r, MILLRACE_FOREVER));
+  BOOST_TEST(loaded == expected);
+  auto receipt = sized<millrace_receipt>();
+  MUST(millrace_request_receipt(r, &receipt));
+  BOOST_TEST(receipt.step == 4u);
+  BOOST_TEST(receipt.size_bytes == loaded.size() * sizeof(float));
+  BOOST_TEST(std::string{receipt.provider} == "pool");
+  millrace_detach(&r);
+
+  // A box over both of them.
+  const std::uint64_t extents[] = {2, 32}, offsets[] = {63, 0};
+  std::vector<float> box(64);
+  t.shape = extents;
+  t.offsets = offsets;
+  t.data = box.data();
+  MUST(millrace_get_global(client, "run", 4, &t, 1, nullptr, nullptr));
+  BOOST_TEST(box == std::vector<float>(expected.begin() + 63 * 32, expected.begin() + 65 * 32));
+  BOOST_TEST(millrace_get_global(client, "run", 5, &t, 1, nullptr, nullptr) == MILLRACE_NOT_FOUND);
+  for (auto* ck : ranks)
+    close_and_release(ck);
+}
+
+BOOST_AUTO_TEST_CASE(runs_are_listed_and_erased) {
+  matrix m;
+  auto* ck = job(m.tensor(), "runs/a");
+  save(ck, 1);
+  save(ck, 2);
+  auto* other = job(m.tensor(), "runs/b");
+  millrace_request* r = nullptr;
+  MUST(millrace_list_runs(client, nullptr, "runs/", &r));
+  MUST(millrace_request_wait(r, MILLRACE_FOREVER));
+  BOOST_REQUIRE(millrace_request_count(r) == 2u);
+  auto run = sized<millrace_run>();
+  MUST(millrace_request_run(r, 0, &run));
+  BOOST_TEST(std::string{run.name} == "runs/a");
+  BOOST_TEST(std::string{run.provider} == "pool");
+  BOOST_TEST(run.newest_step == 2);
+  BOOST_TEST(run.size_bytes == m.elements.size() * sizeof(float));
+  BOOST_TEST(run.world_size == 1u);
+  BOOST_TEST(run.shards == 1u);
+  BOOST_TEST(run.complete_steps == 2u);
+  BOOST_TEST(run.in_use == 1);
+  MUST(millrace_request_run(r, 1, &run));
+  BOOST_TEST(std::string{run.name} == "runs/b");
+  BOOST_TEST(run.newest_step == -1);
+  REFUSED(millrace_request_run(r, 2, &run), "millrace_request_run", "index");
+  BOOST_TEST(!millrace_request_silent(r, 0));
+  millrace_detach(&r);
+
+  BOOST_TEST(millrace_erase_run(client, nullptr, "runs/a", nullptr) == MILLRACE_BUSY);
+  close_and_release(ck);
+  MUST(millrace_erase_step(client, nullptr, "runs/a", 1, nullptr));
+  matrix loaded;
+  auto t = loaded.tensor();
+  BOOST_TEST(
+    millrace_get_shard(client, "runs/a", 0, 1, &t, 1, nullptr, nullptr) == MILLRACE_NOT_FOUND);
+  MUST(millrace_get_shard(client, "runs/a", 0, 2, &t, 1, nullptr, nullptr));
+  MUST(millrace_erase_run(client, nullptr, "runs/a", nullptr));
+  BOOST_TEST(
+    millrace_get_shard(client, "runs/a", 0, -1, &t, 1, nullptr, nullptr) == MILLRACE_NOT_FOUND);
+  close_and_release(other);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

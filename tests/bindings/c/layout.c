@@ -85,6 +85,17 @@ AT(millrace_model, stored_at_ns, 48);
 AT(millrace_model, pinned, 56);
 AT(millrace_model, reserved, 60);
 
+SIZE(millrace_run, 56);
+AT(millrace_run, struct_size, 0);
+AT(millrace_run, name, 8);
+AT(millrace_run, provider, 16);
+AT(millrace_run, newest_step, 24);
+AT(millrace_run, size_bytes, 32);
+AT(millrace_run, world_size, 40);
+AT(millrace_run, shards, 44);
+AT(millrace_run, complete_steps, 48);
+AT(millrace_run, in_use, 52);
+
 SIZE(millrace_job_info, 344);
 AT(millrace_job_info, struct_size, 0);
 AT(millrace_job_info, rank, 8);

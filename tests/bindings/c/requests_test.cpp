@@ -122,6 +122,44 @@ BOOST_AUTO_TEST_CASE(models_are_listed_described_pinned_and_erased) {
   BOOST_TEST(std::string{millrace_error()}.starts_with("not_found: "));
 }
 
+BOOST_AUTO_TEST_CASE(a_description_has_the_metadata_of_the_store) {
+  matrix m;
+  auto t = m.tensor();
+  const millrace_pair given[] = {{"git", "abc"}, {"loss", ""}};
+  auto o = sized<millrace_put_options>();
+  o.metadata = given;
+  o.metadata_count = 2;
+  MUST(millrace_put(client, "m", &t, 1, &o, nullptr));
+  millrace_request* r = nullptr;
+  MUST(millrace_describe(client, nullptr, "m", 0, &r));
+  MUST(millrace_request_wait(r, MILLRACE_FOREVER));
+  for (std::size_t i = 0; i < 2; ++i) {
+    millrace_pair pair{};
+    MUST(millrace_request_metadata(r, i, &pair));
+    BOOST_TEST(std::string{pair.key} == given[i].key);
+    BOOST_TEST(std::string{pair.value} == given[i].value);
+  }
+  millrace_pair none{"stale", "stale"};
+  BOOST_TEST(millrace_request_metadata(r, 2, &none) == MILLRACE_NOT_FOUND);
+  BOOST_TEST(!none.key);
+  millrace_detach(&r);
+}
+
+// The thread that waits frees the request while the other one is still in `millrace_cancel`.
+BOOST_AUTO_TEST_CASE(a_request_is_cancelled_by_one_thread_and_freed_by_another) {
+  for (int i = 0; i < 200; ++i) {
+    auto* r = waiting(*this, "never");
+    auto* waited_for = r;
+    std::atomic<millrace_code> outcome = -1;
+    std::thread other{[&] { outcome = millrace_wait(&waited_for, MILLRACE_FOREVER); }};
+    auto cancelled = millrace_cancel(r);
+    other.join();
+    BOOST_TEST(cancelled == MILLRACE_OK);
+    BOOST_TEST(outcome.load() == MILLRACE_CANCELLED);
+    BOOST_TEST(!waited_for);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(all_of_several_are_waited_for_and_each_has_its_outcome) {
   matrix m;
   auto t = m.tensor();
