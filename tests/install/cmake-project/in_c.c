@@ -1,4 +1,0 @@
-/* Includes the header for C, and runs with the library loaded. */
-#include <millrace.h>
-
-int main(void) { return 0; }
