@@ -97,8 +97,8 @@ namespace {
 constexpr kept_message kept[] = {
   {"store_request", 216, 0xb72e4e5fe8b53598},
   {"store_receipt", 37, 0x57593ba0eea681d4},
-  {"load_request", 116, 0x6665c6f4710e67dd},
-  {"load_receipt", 40, 0xf7099750829bf071},
+  {"load_request", 123, 0xf12c328f41982bcf},
+  {"load_receipt", 41, 0x3ece352c970772e1},
   {"describe_request", 24, 0x1f62d84e286ad37b},
   {"model_record", 106, 0xf8c40543b18f4549},
   {"list_request", 19, 0x98f98f73299bc4f3},
@@ -117,8 +117,8 @@ constexpr kept_message kept[] = {
   {"done_reply", 5, 0x8cd045b8efcef9bd},
   {"store_many_request", 453, 0x23b98318149f92fd},
   {"store_many_reply", 107, 0x3cbddf21abfa185c},
-  {"load_many_request", 243, 0x9573abe4eded4d6b},
-  {"load_many_reply", 113, 0x915d0ccf72c5e4bc},
+  {"load_many_request", 256, 0xfb18734d559364d1},
+  {"load_many_reply", 115, 0xfca900e03c5e9d58},
   {"watch_request", 27, 0x6308f3504da4a909},
   {"done_reply", 5, 0x8cd045b8efcef9bd},
   {"unwatch_request", 5, 0x8cd045b8efcef9bd},
@@ -129,20 +129,20 @@ constexpr kept_message kept[] = {
   {"directory", 210, 0xccfac48a10d90f11},
   {"node_status_request", 5, 0x8cd045b8efcef9bd},
   {"node_status", 971, 0x949b093990b7e1ca},
-  {"enroll_request", 169, 0xd1335f3e21172d88},
-  {"enroll_receipt", 150, 0xf9f6ce9f5995cc90},
+  {"enroll_request", 207, 0x080ad5dca11beff7},
+  {"enroll_receipt", 151, 0x264fba08a55bb248},
   {"leave_request", 6, 0x92ac567be0d5d040},
   {"done_reply", 5, 0x8cd045b8efcef9bd},
-  {"save_request", 10, 0x92d05d22574b22ba},
+  {"save_request", 57, 0x87df8afa0ca43a8f},
   {"save_receipt", 47, 0x08630d6a9ab202a6},
   {"durable_request", 7, 0x242fe29a942b61e1},
   {"save_receipt", 47, 0x08630d6a9ab202a6},
-  {"restore_request", 105, 0xe68c9ba3097e80be},
-  {"load_receipt", 40, 0xf7099750829bf071},
+  {"restore_request", 114, 0x1bc16384f2e0b7cc},
+  {"load_receipt", 41, 0x3ece352c970772e1},
   {"list_checkpoints_request", 19, 0x98f98f73299bc4f3},
   {"checkpoint_list", 276, 0xab33d919b1a30285},
   {"describe_shard_request", 12, 0x72570c134d918356},
-  {"shard_spec", 116, 0xbccb85c664694423},
+  {"shard_spec", 153, 0x0fa5f307bddb760b},
   {"verify_request", 15, 0x0961418f6102fc99},
   {"verify_receipt", 20, 0xc441b33bccd72f73},
   {"erase_checkpoint_request", 13, 0x5ae37fc18c44417c},
@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(what_this_node_does_not_serve_is_refused_by_name) {
 }
 
 BOOST_AUTO_TEST_CASE(numbers_of_no_service_are_refused) {
-  for (std::uint16_t number : {0, 13, 31, 34, 63, 74, 895, 898, 65535})
+  for (std::uint16_t number : {0, 16, 31, 34, 63, 77, 895, 898, 65535})
     BOOST_TEST((refused(number, "here") == errc::unsupported), number);
 }
 
