@@ -93,7 +93,7 @@ namespace {
 // `enroll_receipt::run`, `save_receipt::run`, `load_receipt::stored_at_ns`,
 // `store_request::version_after`, watches of `provider_status`,
 // `enroll_receipt::extra_bytes_max`, `save_request::extra`, `restore_request::extra`,
-// `load_receipt::extra_bytes`.
+// `load_receipt::extra_bytes`, `selection::offsets`, `shard_spec::places`.
 constexpr kept_message kept[] = {
   {"store_request", 216, 0xb72e4e5fe8b53598},
   {"store_receipt", 37, 0x57593ba0eea681d4},
