@@ -1,5 +1,6 @@
 # Installs the public headers of the C++ interface: those that programs include, and all that these include. Run by
 # `cmake --install` with millrace_source, the tree, and millrace_include, the folder of headers.
+cmake_policy(VERSION 3.25)
 cmake_path(ABSOLUTE_PATH millrace_include BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
 
 file(GLOB waiting RELATIVE "${millrace_source}" "${millrace_source}/runtime/client/*.hpp")

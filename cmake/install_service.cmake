@@ -1,5 +1,6 @@
 # Installs the units of systemd and the configuration of the system's service. Run by `cmake --install` with
 # millrace_packaging, the templates; millrace_binary, the build; and millrace_bin, the folder of the program.
+cmake_policy(VERSION 3.25)
 cmake_path(ABSOLUTE_PATH millrace_bin BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
 # A prefix of its own has its own etc; what is installed in /usr is configured in /etc.
 set(millrace_etc "${CMAKE_INSTALL_PREFIX}/etc")
