@@ -37,7 +37,8 @@ struct served : three_providers {
   }
 
   std::uint64_t watches(const std::string& provider) {
-    for (auto& p : direct->status().get().at(0)->providers)
+    auto nodes = direct->status().get();
+    for (auto& p : nodes.at(0)->providers)
       if (p.name == provider)
         return p.store.watches + p.checkpoints.watches;
     return 0;
