@@ -24,8 +24,10 @@ public:
   behavior_type make_behavior() override {
     set_default_handler(caf::drop);
     return {[](own_work& s) {
+      handler_scope inside;
+      auto work = std::move(s.run); // may hold the last reference to the client, as in `finish`
       try {
-        s.run();
+        work();
       } catch (...) {
         log().error("a client's actor: {}", what_of(std::current_exception()));
       }

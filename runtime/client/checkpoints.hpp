@@ -74,10 +74,11 @@ public:
   ///
   /// It waits at all providers that may keep the model, as the nodes list them when it begins; one
   /// that cannot be asked is named in the log, and fails it only if no other is left. Cancelling
-  /// the future takes the watch back from the providers.
+  /// the future takes the watch back from the providers, and so does dropping the client with all
+  /// that was made by it: the wait alone does not keep them.
   /// Time:    at most `limits.request_timeout_max`; 0: the client's request timeout.
-  /// Errors:  `busy` naming `limits.watches_max`; `unsupported` from a provider of an older
-  ///          version.
+  /// Errors:  `cancelled` when the client is dropped; `busy` naming `limits.watches_max`;
+  ///          `unsupported` from a provider of an older version.
   future<checkpoint_summary> newer(
     const std::string& model, std::optional<std::uint64_t> than = {},
     std::chrono::milliseconds timeout = {});

@@ -161,11 +161,12 @@ public:
   ///
   /// Numbers of versions rise whichever provider takes them. They may begin below again after the
   /// model was erased and the group's providers changed, and when a provider in memory starts anew.
-  /// Cancelling the future takes the watch back from the provider.
+  /// Cancelling the future takes the watch back from the provider, and so does dropping the client
+  /// with all that was made by it: the wait alone does not keep them.
   /// Time:    at most `limits.request_timeout_max`; 0: the client's request timeout.
-  /// Errors:  `busy` naming `limits.watches_max`; `peer_lost` when the connection breaks or its
-  ///          node stops; `unavailable` when the provider ends or starts anew; `unsupported` from a
-  ///          provider of an older version.
+  /// Errors:  `cancelled` when the client is dropped; `busy` naming `limits.watches_max`;
+  ///          `peer_lost` when the connection breaks or its node stops; `unavailable` when the
+  ///          provider ends or starts anew; `unsupported` from a provider of an older version.
   future<model_record> newer(
     const std::string& model, std::uint64_t than, std::chrono::milliseconds timeout = {});
 

@@ -94,6 +94,10 @@ BOOST_AUTO_TEST_CASE(a_manager_that_stops_says_so) {
   auto told = outcome<watch_news>(pending);
   BOOST_TEST_REQUIRE(!told.has_value());
   BOOST_TEST((told.error().code() == errc::unavailable));
+  // The timer of the watch is not due yet.
+  manager = nullptr;
+  deps.store = nullptr;
+  BOOST_TEST(store.use_count() == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

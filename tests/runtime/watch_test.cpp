@@ -11,6 +11,8 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +57,10 @@ struct served : three_providers {
 template <class T>
 bool is_ready(const future<T>& f) {
   return f.wait_for(30s);
+}
+
+std::ptrdiff_t threads_of_this_process() {
+  return std::distance(std::filesystem::directory_iterator{"/proc/self/task"}, {});
 }
 
 checkpoint_options rank_of_two(std::uint32_t rank) {
@@ -165,6 +171,25 @@ BOOST_DATA_TEST_CASE(a_wait_ends_at_its_deadline, data::make({false, true}), ove
   BOOST_TEST(has_watches("pool", 0));
 }
 
+BOOST_DATA_TEST_CASE(
+  watches_end_with_their_client_and_keep_nothing_of_it, data::make({false, true}), over_socket) {
+  auto before = threads_of_this_process();
+  std::optional<client> c{over_socket ? client::connect(settings.node.listen.at(0)) : n->client()};
+  auto model = c->repository("pool").newer("m", 0, 1h);
+  auto step = c->checkpoints("pool").newer("trained", {}, 1h);
+  BOOST_TEST_REQUIRE(has_watches("pool", 2));
+  auto connections = [&] { return direct->status().get().at(0)->connections; };
+  BOOST_TEST(connections() == (over_socket ? 2u : 1u));
+  c.reset();
+  BOOST_TEST_REQUIRE(is_ready(model));
+  BOOST_TEST_REQUIRE(is_ready(step));
+  BOOST_TEST((model.result().error().code() == errc::cancelled));
+  BOOST_TEST((step.result().error().code() == errc::cancelled));
+  BOOST_TEST(has_watches("pool", 0));
+  BOOST_TEST(eventually([&] { return connections() == 1u; }));
+  BOOST_TEST(eventually([&] { return threads_of_this_process() <= before; }));
+}
+
 BOOST_AUTO_TEST_CASE(watches_end_with_their_node) {
   auto near = direct->repository("fast").newer("m", 0, long_time);
   auto far = remote.repository("fast").newer("m", 0, long_time);
@@ -172,22 +197,30 @@ BOOST_AUTO_TEST_CASE(watches_end_with_their_node) {
   // It is parked while the request for news of the first one waits.
   auto later = direct->repository("fast").newer("n", 0, long_time);
   BOOST_TEST_REQUIRE(has_watches("fast", 3));
-  stop();
+  auto step = direct->checkpoints("pool").newer("trained", {}, 1h);
+  BOOST_TEST_REQUIRE(has_watches("pool", 1));
+  // The requests for news would wait for longer.
+  BOOST_TEST_REQUIRE(is_ready(n->stop_async()));
   for (auto* one : {&near, &later}) {
     BOOST_TEST_REQUIRE(is_ready(*one));
     BOOST_TEST((one->result().error().code() == errc::unavailable));
     BOOST_TEST(one->result().error().detail().find("shutting down") != std::string::npos);
   }
+  BOOST_TEST_REQUIRE(is_ready(step));
+  BOOST_TEST((step.result().error().code() == errc::unavailable));
   BOOST_TEST_REQUIRE(is_ready(far));
   // Its connection was closed, with the reason.
   auto& why = far.result().error();
   BOOST_TEST((why.code() == errc::peer_lost || why.code() == errc::unavailable), why.to_string());
   BOOST_TEST(why.to_string().find("unavailable") != std::string::npos, why.to_string());
+  // No storage stays open until the watches would have ended, although clients are left.
+  BOOST_CHECK_NO_THROW(node::embed(settings));
 }
 
-BOOST_AUTO_TEST_CASE(more_watches_than_a_process_may_have_are_refused_by_the_key) {
+// Both clients are of the node's own process, which no share binds.
+BOOST_AUTO_TEST_CASE(more_watches_than_the_provider_has_places_are_refused_by_the_key) {
   stop();
-  settings.limits.watches_max = 2;
+  settings.limits.watches_max = 1;
   n.emplace(node::embed(settings));
   direct.emplace(n->client());
   auto c = client::connect(settings.node.listen.at(0));

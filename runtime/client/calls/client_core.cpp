@@ -191,7 +191,7 @@ std::shared_ptr<client_core> client_core::of_node(
   auto mark = e->made_in();
   auto core = kept_from_forks(new client_core{std::move(e), std::move(where)}, mark);
   core->here_ = std::move(here);
-  return core;
+  return opened(std::move(core));
 }
 
 std::shared_ptr<client_core> client_core::of_cluster(
@@ -199,7 +199,44 @@ std::shared_ptr<client_core> client_core::of_cluster(
   auto mark = e->made_in();
   auto core = kept_from_forks(new client_core{std::move(e), std::move(where)}, mark);
   core->first_address_ = address;
-  return core;
+  return opened(std::move(core));
+}
+
+std::shared_ptr<client_core> client_core::opened(std::shared_ptr<client_core> core) {
+  struct held {
+    std::shared_ptr<client_core> core;
+    explicit held(std::shared_ptr<client_core> c) : core(std::move(c)) {}
+    ~held() { core->close(); }
+    held(const held&) = delete;
+    held& operator=(const held&) = delete;
+  };
+  auto* at = core.get();
+  return {std::make_shared<held>(std::move(core)), at};
+}
+
+// Most clients have nothing to end, and are destroyed by the thread that drops them.
+void client_core::close() {
+  if (!refusal().ok())
+    return;
+  std::unique_lock lock{mutex_};
+  auto ends = std::exchange(ends_when_closed_, {});
+  lock.unlock();
+  if (!ends.empty())
+    run([self = shared_from_this(), ends = std::move(ends)] {
+      for (auto& [number, end] : ends)
+        end();
+    });
+}
+
+std::uint64_t client_core::when_closed(std::function<void()> end) {
+  std::lock_guard guard{mutex_};
+  ends_when_closed_.emplace(++last_end_, std::move(end));
+  return last_end_;
+}
+
+void client_core::forget_closing(std::uint64_t number) {
+  std::lock_guard guard{mutex_};
+  ends_when_closed_.erase(number);
 }
 
 client_core::~client_core() {

@@ -35,6 +35,9 @@ namespace millrace::runtime {
 actors::directory directory_of(const config::settings& settings);
 
 /// What one client's facades share. Threads: any.
+///
+/// Whoever makes one holds it for the program: when the program drops the last such reference, the
+/// calls that wait for news end with `cancelled`. References from `shared_from_this` do not count.
 class client_core : public std::enable_shared_from_this<client_core> {
 public:
   /// Makes a client of the node in this process. It asks the node's actors directly.
@@ -116,6 +119,12 @@ public:
   /// Returns this client's watches at provider number `provider`, for use in the client's actor.
   parked_watches& watches_at(watched what, std::size_t provider);
 
+  /// Keeps what ends a call when the program has dropped the client; it runs in the client's actor.
+  /// Returns the number by which it is forgotten. Calls of this kind hold the client meanwhile, so
+  /// they must not hold the program's reference.
+  std::uint64_t when_closed(std::function<void()> end);
+  void forget_closing(std::uint64_t number);
+
   /// Makes a promise whose waiters help with the I/O.
   template <class T>
   promise<T> make_promise() const {
@@ -194,6 +203,10 @@ public:
 private:
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
 
+  // Returns the program's reference.
+  static std::shared_ptr<client_core> opened(std::shared_ptr<client_core> core);
+  void close();
+
   // A provider, and what this client has for it.
   struct known_provider {
     known_provider(actors::provider_entry e, std::size_t layers_max)
@@ -268,6 +281,8 @@ private:
   std::thread makes_staging_;
   std::map<std::string, std::pair<layout, std::shared_ptr<const model_graph>>> chains_;
   std::map<std::pair<watched, std::size_t>, parked_watches> watches_; // in the caller only
+  std::map<std::uint64_t, std::function<void()>> ends_when_closed_;
+  std::uint64_t last_end_ = 0;
 };
 
 } // namespace millrace::runtime

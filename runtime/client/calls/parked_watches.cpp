@@ -26,14 +26,15 @@ std::atomic<std::uint64_t> last_number = 0;
 
 template <class Request, class Done>
 void parked_watches::ask(const Request& request, time_point deadline, Done done) {
-  // The client lives until it has the answer, and this with it.
-  auto kept = [core = core_.shared_from_this(), done = std::move(done)](const auto& outcome) {
-    done(outcome);
+  // The calls keep the client, and this with it. A request for news waits long, and must not.
+  auto heard = [weak = core_.weak_from_this(), done = std::move(done)](const auto& outcome) {
+    if (auto core = weak.lock())
+      done(outcome);
   };
   if (what_ == watched::models)
-    core_.ask_until<actors::store_service>(deadline, provider_, request, std::move(kept));
+    core_.ask_until<actors::store_service>(deadline, provider_, request, std::move(heard));
   else
-    core_.ask_until<actors::checkpoint_service>(deadline, provider_, request, std::move(kept));
+    core_.ask_until<actors::checkpoint_service>(deadline, provider_, request, std::move(heard));
 }
 
 std::uint64_t parked_watches::park(actors::watch_request request, time_point deadline, tell told) {

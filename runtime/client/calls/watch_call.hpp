@@ -96,26 +96,29 @@ private:
   bool is_looking_ = false;
 };
 
-/// One call of the client. It ends once: with what is newer, with an error, or at its deadline.
+/// One call of the client. It ends once: with what is newer, with an error, at its deadline, or
+/// when the program has dropped the client.
 template <class Reply>
 class watch_call : public std::enable_shared_from_this<watch_call<Reply>> {
 public:
   watch_call(
     std::shared_ptr<client_core> core, std::string group, std::string model,
     std::chrono::milliseconds timeout)
-    : core_(std::move(core)), group_(std::move(group)), model_(std::move(model)),
+    : core_(core->shared_from_this()), group_(std::move(group)), model_(std::move(model)),
       deadline_(core_->deadline_after(timeout)), done_(core_->template make_promise<Reply>()) {}
   virtual ~watch_call() = default;
 
   future<Reply> begin() {
     auto self = this->shared_from_this();
     // The caller does not have the future yet, so it cannot have cancelled.
-    static_cast<void>(done_.on_cancel([core = core_, weak = std::weak_ptr{self}] {
-      core->run([weak] {
-        if (auto call = weak.lock())
-          call->end(fail(errc::cancelled, "cancelled by the caller"));
-      });
+    static_cast<void>(done_.on_cancel([weak = std::weak_ptr{self}] {
+      if (auto call = weak.lock())
+        call->core_->run([call] { call->end(fail(errc::cancelled, "cancelled by the caller")); });
     }));
+    closing_ = core_->when_closed([weak = std::weak_ptr{self}] {
+      if (auto call = weak.lock())
+        call->end(fail(errc::cancelled, "the client was closed"));
+    });
     core_->run([self] {
       self->end_at_deadline();
       self->start();
@@ -132,6 +135,7 @@ protected:
     if (std::exchange(has_ended_, true))
       return;
     core_->runs_on()->loop()->cancel_timer(timer_);
+    core_->forget_closing(closing_);
     stop();
     done_.set(std::move(outcome));
   }
@@ -158,7 +162,7 @@ private:
   }
 
   const promise<Reply> done_;
-  std::uint64_t timer_ = 0;
+  std::uint64_t timer_ = 0, closing_ = 0;
   bool has_ended_ = false;
 };
 
