@@ -46,6 +46,7 @@ protected:
     for (auto& r : registrations_.remove_all())
       caf::anon_send_exit(r.puller, caf::exit_reason::kill);
     watched_actor::give_up_all(why);
+    deps_.store.reset(); // the timer of a watch may keep this actor for long
   }
 
   // A job's connection, one that watches, or the puller of a shard.

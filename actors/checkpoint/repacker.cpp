@@ -56,6 +56,7 @@ void repacker::stop(const status& why) {
     finish(fail(why));
   }
   context_.reset();
+  store_.reset();
 }
 
 void repacker::finish(const result<repack_receipt>& outcome) {
