@@ -74,6 +74,12 @@ void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor) {
     system, actor, caf::make_message(caf::exit_msg{actor->address(), caf::exit_reason::kill}));
 }
 
+std::unique_ptr<caf::actor_system> start_system(caf::actor_system_config& config) {
+  auto system = std::make_unique<caf::actor_system>(config);
+  let_go_of_system();
+  return system;
+}
+
 // CAF orders its own threads before the end of a system, by means that the thread sanitizer does
 // not see in a library that is not instrumented. tests/tsan.supp names `end_system`, which a report
 // shows as the caller of this function.

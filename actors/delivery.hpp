@@ -5,7 +5,9 @@
 
 #include <caf/actor_cast.hpp>
 #include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
 #include <caf/execution_unit.hpp>
+#include <caf/logger.hpp>
 #include <caf/mailbox_element.hpp>
 #include <caf/message_id.hpp>
 
@@ -89,8 +91,16 @@ private:
   static thread_local int depth_;
 };
 
-/// The base of every actor: `Base`, which CAF makes from the interface. Under the thread sanitizer
-/// it also reports what CAF hands from thread to thread.
+/// Lets this thread go of the system that it has made, or in which it has spawned an actor.
+///
+/// *Problem*: CAF then keeps a reference to the system's logger for the thread, also where nothing
+/// is logged, and the end of the system waits for the logger's. If another thread ends the system,
+/// it waits until this one has ended.
+inline void let_go_of_system() noexcept { caf::logger::set_current_actor_system(nullptr); }
+
+/// The base of every actor: `Base`, which CAF makes from the interface. The thread that spawns it
+/// keeps nothing of the system. Under the thread sanitizer it also reports what CAF hands from
+/// thread to thread.
 ///
 /// *Problem*: CAF is not instrumented. The sanitizer sees neither its mailboxes nor its scheduler,
 /// and would report a race of every handler with the sender of its message and with the handler
@@ -102,6 +112,12 @@ template <class Base>
 class handed_over : public Base {
 public:
   using Base::Base;
+
+  void launch(caf::execution_unit* host, bool lazy, bool hide) override {
+    release();
+    Base::launch(host, lazy, hide);
+    let_go_of_system();
+  }
 
   /// Makes what was done before any message was sent to this actor visible to the sanitizer. Called
   /// also by what takes messages from the mailbox itself.
@@ -118,11 +134,6 @@ public:
   void enqueue(caf::mailbox_element_ptr message, caf::execution_unit* host) override {
     release();
     Base::enqueue(std::move(message), host);
-  }
-
-  void launch(caf::execution_unit* host, bool lazy, bool hide) override {
-    release();
-    Base::launch(host, lazy, hide);
   }
 
   caf::resumable::resume_result resume(caf::execution_unit* host, std::size_t messages) override {
@@ -155,14 +166,21 @@ public:
     acquire();
     Base::on_destroy();
   }
+#endif
 
 private:
-  void release() noexcept { __tsan_release(this); }
+  void release() noexcept {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_release(this);
 #endif
+  }
 };
 
 /// Ends an actor. The actor's `on_exit` answers the requests that are still open.
 void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor);
+
+/// Starts the threads of a system. Any thread may end it.
+std::unique_ptr<caf::actor_system> start_system(caf::actor_system_config& config);
 
 /// Ends the threads of a system. An actor that outside code still references does not delay it.
 void end_system(std::unique_ptr<caf::actor_system> system);

@@ -46,8 +46,8 @@ std::string joined(const std::vector<std::string>& addresses) {
 
 engine::engine(const config::settings& settings)
   : settings_(settings), platform_(platform::of_this_process()),
-    caf_config_(platform_.make_caf_config()),
-    system_(std::make_unique<caf::actor_system>(caf_config_)), network_(platform_.network()) {
+    caf_config_(platform_.make_caf_config()), system_(actors::start_system(caf_config_)),
+    network_(platform_.network()) {
   platform_.started(*system_);
 }
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 using namespace millrace;
@@ -71,6 +72,29 @@ BOOST_AUTO_TEST_CASE(a_node_starts_and_stops_while_the_program_goes_on) {
   // Its files are closed.
   auto again = node::start_async(disk.settings).get();
   BOOST_TEST(again->client().repository("kept").describe("net").result().has_value());
+}
+
+// Though the thread that made it, and asked it, lives on.
+BOOST_AUTO_TEST_CASE(a_node_ends_on_another_thread) {
+  testing::three_providers disk;
+  auto n = node::embed(disk.settings);
+  n.client().repository("kept").store("net", disk.tensors()).get();
+  auto stopped = n.stop_async();
+  BOOST_REQUIRE(stopped.wait_for(10s));
+  BOOST_TEST(stopped.result().has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_client_ends_on_another_thread) {
+  testing::three_providers disk;
+  auto n = node::embed(disk.settings);
+  auto c = client::connect(n.address());
+  c.repository("kept").store("net", disk.tensors()).get();
+  promise<void> ended;
+  std::thread{[ended, last = std::optional{std::move(c)}]() mutable {
+    last.reset();
+    ended.set({});
+  }}.detach();
+  BOOST_TEST(ended.get_future().wait_for(10s));
 }
 
 BOOST_AUTO_TEST_CASE(what_a_node_repeats_ends_with_it_though_its_client_stays) {
