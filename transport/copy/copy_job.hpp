@@ -37,7 +37,7 @@ struct copied {
 struct copy_limits {
   std::uint64_t chunk_bytes = 1u << 20; // bytes that a mover copies in one turn
   /// Smaller jobs run on the calling thread: to wake a mover takes longer than to copy them.
-  std::uint64_t inline_bytes_max = 256u << 10;
+  std::uint64_t inline_bytes_max = 128u << 10;
 };
 
 /// The program waits for what comes into its memory: a load or a restore. It computes while its
