@@ -123,8 +123,8 @@ void add_commands_below(page& to, const CLI::App& command) {
 
 page::page(std::string_view name, int section, std::string_view what, std::string_view date)
   : text_(fmt::format(
-      ".TH {} {} {} \"Millrace {}\" \"Millrace\"\n.SH NAME\n{} \\- {}", escaped(upper(name)),
-      section, date, version, escaped(name), wrapped(what))) {}
+      ".TH {} {} {} \"Millrace {}\" \"Millrace\"\n.SH NAME\n{}", escaped(upper(name)), section,
+      date, version, wrapped(fmt::format("{} - {}", name, what)))) {}
 
 void page::section(std::string_view title) { text_ += fmt::format(".SH {}\n", escaped(title)); }
 
