@@ -15,6 +15,10 @@ static int fails(millrace_code code, const char* what) {
   return code != MILLRACE_OK;
 }
 
+static int are_same(const void* one, const void* other, size_t bytes) {
+  return memcmp(one, other, bytes) == 0;
+}
+
 static int store_and_load(millrace_client* client) {
   millrace_tensor tensor = {
     .name = "weights", .data = weights, .dtype = MILLRACE_F32, .rank = 2, .shape = shape};
@@ -28,7 +32,7 @@ static int store_and_load(millrace_client* client) {
   /* The program would compute here. */
   if (fails(millrace_wait(&request, 10000), "wait"))
     return 0;
-  return memcmp(weights, copy, sizeof(weights)) == 0;
+  return are_same(weights, copy, sizeof(weights));
 }
 
 static int save_and_restore(millrace_client* client) {
@@ -50,11 +54,11 @@ static int save_and_restore(millrace_client* client) {
   good = good && !fails(millrace_restore(job, -1, &restored), "restore");
   good = good && !fails(millrace_request_wait(restored, MILLRACE_FOREVER), "restore");
   good = good && !fails(millrace_request_extra(restored, &extra, &extra_bytes), "extra");
-  good = good && extra_bytes == 8 && memcmp(extra, "epoch 1", 8) == 0;
+  good = good && extra_bytes == 8 && are_same(extra, "epoch 1", 8);
   millrace_detach(&restored);
   good = !fails(millrace_close(job, 1, NULL), "close") && good;
   millrace_checkpointer_release(job);
-  return good && memcmp(weights, copy, sizeof(weights)) == 0;
+  return good && are_same(weights, copy, sizeof(weights));
 }
 
 int main(int argc, char** argv) {

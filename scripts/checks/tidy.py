@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 TOOL = "clang-tidy-14"
-ROOMS = "core|config|net|transport|storage|actors|runtime|tools|examples|bench"
+ROOMS = "core|config|net|transport|storage|actors|runtime|bindings|tools|examples|bench"
 # A header that GCC has precompiled is nothing to clang; the sources include what they need.
 PRECOMPILED = re.compile(r" -Winvalid-pch -include \S+/cmake_pch\.hxx\b")
 LAUNCHER = re.compile(r"^\S*cmake -E env \S+ \S*ccache ")

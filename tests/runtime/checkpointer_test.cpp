@@ -1,5 +1,7 @@
 // Tests checkpoints end to end: a node in this process with a pool is asked directly and through
 // its socket.
+#include "one_pool.hpp"
+
 #include <millrace/runtime/client/calls/placement.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/storage/flush/flushed_step.hpp>
@@ -26,46 +28,8 @@ namespace {
 
 using testing::scratch_directory;
 
-config::settings with_pool(const std::string& socket_directory, const std::string& pool_directory) {
-  config::settings s;
-  s.node.name = "n0";
-  s.node.listen = {"unix:" + socket_directory + "/n0.sock"};
-  s.staging.size_bytes = 64 << 20;
-  s.checkpoints.staging_piece_bytes = 1 << 20;
-  s.checkpoints.staging_pieces = 4;
-  config::provider_settings pool;
-  pool.name = "pool";
-  pool.bucket = "pmem";
-  auto& options = pool.options.edit<storage::pmem_options>().pool;
-  options.capacity_bytes = 128 << 20;
-  options.path = pool_directory + "/p.pool";
-  s.providers = {pool};
-  s.nodes = {{s.node.name, s.node.listen, s.providers}};
-  return s;
-}
-
-struct service {
-  explicit service(bool in_memory = true)
-    : settings(with_pool(dir.path(), in_memory ? memory.path() : dir.path())) {
-    start();
-  }
-
-  void start() {
-    n.emplace(node::embed(settings));
-    direct.emplace(n->client());
-  }
-  void stop() {
-    direct.reset();
-    n.reset();
-  }
-  client connect() { return client::connect("unix:" + dir.path() + "/n0.sock"); }
-
-  scratch_directory dir;
-  scratch_directory memory{"/dev/shm"}; // there slots are used in place
-  config::settings settings;
-  std::optional<node> n;
-  std::optional<client> direct;
-};
+using service = testing::one_pool;
+using testing::with_pool;
 
 // Tensors of every odd kind: large, small, scalar, without elements, with gaps between their rows.
 struct model {

@@ -1,10 +1,9 @@
 // Tests loads from all shards of a step: jobs of other world sizes and other layouts find the bytes
 // that a single rank has.
+#include "one_pool.hpp"
+
 #include <millrace/core/box.hpp>
-#include <millrace/runtime/node/node.hpp>
-#include <millrace/storage/pmem/pmem_kind.hpp>
 #include <millrace/tests/support/dice.hpp>
-#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -21,32 +20,8 @@ namespace data = boost::unit_test::data;
 
 namespace {
 
-using testing::scratch_directory;
-
-struct reshard_service {
-  scratch_directory dir;
-  scratch_directory memory{"/dev/shm"};
-  std::optional<node> n;
-  std::optional<client> c;
-
-  reshard_service() {
-    config::settings s;
-    s.node.name = "n0";
-    s.node.listen = {"unix:" + dir.path() + "/n0.sock"};
-    s.staging.size_bytes = 32 << 20;
-    s.checkpoints.staging_piece_bytes = 1 << 20;
-    s.checkpoints.staging_pieces = 4;
-    config::provider_settings pool;
-    pool.name = "pool";
-    pool.bucket = "pmem";
-    auto& options = pool.options.edit<storage::pmem_options>().pool;
-    options.capacity_bytes = 128 << 20;
-    options.path = memory.path() + "/p.pool";
-    s.providers = {pool};
-    s.nodes = {{s.node.name, s.node.listen, s.providers}};
-    n.emplace(node::embed(s));
-    c.emplace(client::connect("unix:" + dir.path() + "/n0.sock"));
-  }
+struct reshard_service : testing::one_pool {
+  std::optional<client> c{connect()};
 };
 
 // The whole model, as a single rank has it.

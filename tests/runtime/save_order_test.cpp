@@ -1,15 +1,12 @@
 // Tests the order of saves that are sent by the trainer's thread, by the I/O loop, and by both.
+#include "one_pool.hpp"
+
 #include <millrace/runtime/client/checkpointer.hpp>
-#include <millrace/runtime/client/client.hpp>
-#include <millrace/runtime/node/node.hpp>
-#include <millrace/storage/pmem/pmem_kind.hpp>
-#include <millrace/tests/support/scratch_directory.hpp>
 
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -19,34 +16,6 @@ using namespace std::chrono_literals;
 namespace data = boost::unit_test::data;
 
 namespace {
-
-struct pool_node {
-  pool_node() {
-    config::settings s;
-    s.node.name = "n0";
-    s.node.listen = {"unix:" + dir.path() + "/n0.sock"};
-    s.staging.size_bytes = 64 << 20;
-    s.checkpoints.staging_piece_bytes = 1 << 20;
-    s.checkpoints.staging_pieces = 4;
-    config::provider_settings pool;
-    pool.name = "pool";
-    pool.bucket = "pmem";
-    auto& options = pool.options.edit<storage::pmem_options>().pool;
-    options.capacity_bytes = 128 << 20;
-    options.path = memory.path() + "/p.pool";
-    s.providers = {pool};
-    s.nodes = {{s.node.name, s.node.listen, s.providers}};
-    n.emplace(node::embed(s));
-  }
-
-  client client_of(bool over_socket) {
-    return over_socket ? client::connect("unix:" + dir.path() + "/n0.sock") : n->client();
-  }
-
-  testing::scratch_directory dir;
-  testing::scratch_directory memory{"/dev/shm"};
-  std::optional<node> n;
-};
 
 // Every byte is that of the step.
 struct one_tensor {
@@ -98,8 +67,8 @@ void save_in_order(checkpointer& job, one_tensor& tensors, std::uint64_t steps) 
 BOOST_AUTO_TEST_SUITE(save_order)
 
 BOOST_DATA_TEST_CASE(steps_arrive_in_their_order, data::make({true, false}), over_socket) {
-  pool_node s;
-  auto c = s.client_of(over_socket);
+  testing::one_pool s;
+  auto c = s.by(over_socket);
   one_tensor tensors;
   auto job = c.checkpointer(patient(), tensors.views()).get();
   save_in_order(job, tensors, 300);
@@ -111,8 +80,8 @@ BOOST_DATA_TEST_CASE(steps_arrive_in_their_order, data::make({true, false}), ove
 
 // The other threads run the I/O loop while the trainer sends.
 BOOST_AUTO_TEST_CASE(steps_arrive_in_their_order_while_other_threads_use_the_client) {
-  pool_node s;
-  auto c = s.client_of(true);
+  testing::one_pool s;
+  auto c = s.by(true);
   one_tensor tensors;
   auto job = c.checkpointer(patient(), tensors.views()).get();
   {
@@ -130,8 +99,8 @@ BOOST_AUTO_TEST_CASE(steps_arrive_in_their_order_while_other_threads_use_the_cli
 
 // What is read is what the tensors held when their trainer saved, also if it waits for each save.
 BOOST_AUTO_TEST_CASE(a_save_that_is_sent_at_once_reads_its_own_step) {
-  pool_node s;
-  auto c = s.client_of(true);
+  testing::one_pool s;
+  auto c = s.by(true);
   one_tensor tensors;
   auto job = c.checkpointer(patient(), tensors.views()).get();
   for (std::uint64_t step = 1; step <= 50; ++step) {

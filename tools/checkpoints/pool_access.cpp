@@ -35,7 +35,7 @@ public:
   }
 
   status fill() {
-    auto outcome = fill(version_, [this](auto& piece) { return fill(piece); });
+    auto outcome = fill(version_, [this](auto& piece) { return this->fill(piece); });
     if (auto* room = version_.extra(); room && outcome.ok())
       outcome = fill(*room, [this](auto& piece) {
         std::memcpy(piece.data, extra_.data() + piece.tensor_offset, piece.length);
