@@ -262,7 +262,7 @@ MILLRACE_API millrace_code millrace_get(
   millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
   const millrace_get_options* options, millrace_request** request);
 /* Is over when the model has a version after `newer_than`, or with MILLRACE_DEADLINE_EXCEEDED.
- * The receipt has the version. */
+ * `timeout_ms` is at most a day; 0: the client's. The receipt has the version. */
 MILLRACE_API millrace_code millrace_await(
   millrace_client* client, const char* group, const char* model, uint64_t newer_than,
   int64_t timeout_ms, millrace_request** request);
@@ -316,7 +316,7 @@ millrace_close(millrace_checkpointer* checkpointer, int32_t finished, millrace_r
 MILLRACE_API void millrace_checkpointer_release(millrace_checkpointer* checkpointer);
 
 /* Is over when the run has a complete step after `newer_than`, -1: any. The receipt has the step.
- * `group` NULL: any provider that keeps checkpoints. */
+ * `timeout_ms`: as above. `group` NULL: any provider that keeps checkpoints. */
 MILLRACE_API millrace_code millrace_await_step(
   millrace_client* client, const char* group, const char* model, int64_t newer_than,
   int64_t timeout_ms, millrace_request** request);
