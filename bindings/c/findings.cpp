@@ -29,6 +29,7 @@ findings of_record(const model_record& r) {
 
 std::vector<std::string> texts_of(const std::vector<silent_provider>& silent) {
   std::vector<std::string> texts;
+  texts.reserve(silent.size());
   for (auto& one : silent)
     texts.push_back(one.name.empty() ? one.why.to_string() : one.why.within(one.name).to_string());
   return texts;
