@@ -46,8 +46,9 @@ public:
 
   /// Reads what the socket has.
   virtual void drain_socket() = 0;
-  /// Appends descriptors until `fds` has `count` of them, as far as they have arrived.
-  virtual void bring_fds(std::size_t count, std::vector<unique_fd>& fds) = 0;
+  /// Appends descriptors until `fds` has `count` of them, as far as they have arrived. Returns
+  /// whether it has read the socket, and with it perhaps an event.
+  virtual bool bring_fds(std::size_t count, std::vector<unique_fd>& fds) = 0;
   virtual shared_signal& arrivals() noexcept = 0;
 };
 

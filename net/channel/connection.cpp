@@ -97,6 +97,8 @@ void connection::on_events(std::uint32_t events) {
 
 void connection::read_some() {
   read_turn();
+  if (phase_ != phase::closed && std::exchange(event_read_, false))
+    flush();
   if (phase_ != phase::closed)
     settle_stream();
 }
@@ -195,7 +197,7 @@ bool connection::has_peer_left() {
 
 status connection::take(const parsed_frame& arrived) {
   if (auto* ring = reading_ring())
-    ring->bring_fds(arrived.header.fds, received_fds_);
+    event_read_ |= ring->bring_fds(arrived.header.fds, received_fds_);
   if (arrived.header.fds > received_fds_.size())
     return status{errc::protocol_error, "a frame without the descriptors it announced"};
   frame f{arrived.header.kind, arrived.header.correlation, arrived.body, {}};

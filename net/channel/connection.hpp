@@ -150,6 +150,8 @@ private:
   bool peer_has_left_ = false;
   time_point peer_seen_at_{}; // it had not by then
   bool ring_known_ = false;   // to both sides, as far as this one knows
+  // Bytes of the socket were read beside a frame. One of them may have said that the ring has room.
+  bool event_read_ = false;
   time_point heartbeat_at_{};
   std::chrono::milliseconds silence_{};
 

@@ -49,6 +49,7 @@ status connection::take_ring(std::vector<unique_fd> fds) {
   } else {
     ring->receive_from_now(std::exchange(received_fds_, {}));
     parser_.drop_rest();
+    event_read_ = true;
   }
   if (ring_known_ && is_offer != is_connector()) {
     std::lock_guard guard{send_mutex_};

@@ -95,14 +95,16 @@ public:
     }
   }
 
-  void bring_fds(std::size_t count, std::vector<unique_fd>& fds) override {
-    if (fds.size() + early_fds_.size() < count)
+  bool bring_fds(std::size_t count, std::vector<unique_fd>& fds) override {
+    auto reads = fds.size() + early_fds_.size() < count;
+    if (reads)
       drain_socket();
     auto missing = std::min(count - std::min(count, fds.size()), early_fds_.size());
     auto last = early_fds_.begin() + static_cast<std::ptrdiff_t>(missing);
     fds.insert(
       fds.end(), std::make_move_iterator(early_fds_.begin()), std::make_move_iterator(last));
     early_fds_.erase(early_fds_.begin(), last);
+    return reads;
   }
 
 private:

@@ -187,9 +187,12 @@ BOOST_AUTO_TEST_SUITE_END()
 
 namespace {
 
-channel_options with_ring(std::uint64_t bytes) {
+// No heartbeat wakes a side that has missed an event.
+channel_options quiet_with_ring(std::uint64_t bytes) {
   channel_options o;
   o.ring_bytes = bytes;
+  o.heartbeat_ms = 3'600'000;
+  o.peer_timeout_ms = 36'000'000;
   return o;
 }
 
@@ -204,11 +207,11 @@ void echo(channel& c, const frame& f) {
 
 // Large frames, small ones and some with descriptors, to a service that sends them back.
 void exchange_frames(std::uint64_t client_ring, std::uint64_t service_ring) {
-  service s{with_ring(service_ring)};
+  service s{quiet_with_ring(service_ring)};
   s.handler->react = echo;
   auto own_loop = make_loop();
   auto client = std::make_shared<recorder>();
-  auto c = connect_to(own_loop, s.address(), with_ring(client_ring), client);
+  auto c = connect_to(own_loop, s.address(), quiet_with_ring(client_ring), client);
   BOOST_REQUIRE(c);
   std::mt19937 random{11};
   unique_fd file{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
@@ -284,9 +287,7 @@ private:
 // Frames go there and back one by one, so that each side waits for each frame of the other one,
 // polling or asleep. Nothing else happens that could wake a side that has missed a frame.
 void exchange_one_by_one(std::uint32_t poll_us, std::uint64_t rounds) {
-  auto quiet = with_ring(64 << 10);
-  quiet.heartbeat_ms = 3'600'000;
-  quiet.peer_timeout_ms = 36'000'000;
+  auto quiet = quiet_with_ring(64 << 10);
   service s{quiet};
   s.handler->react = echo;
   auto own_loop = make_loop(poll_us);
@@ -386,9 +387,7 @@ BOOST_AUTO_TEST_CASE(without_a_ring_frames_pass_through_the_socket) {
 
 // Nothing else happens that could wake the writer: there is no answer and no heartbeat.
 BOOST_AUTO_TEST_CASE(one_frame_larger_than_the_ring_needs_no_other_event) {
-  auto quiet = with_ring(4096);
-  quiet.heartbeat_ms = 3'600'000;
-  quiet.peer_timeout_ms = 36'000'000;
+  auto quiet = quiet_with_ring(4096);
   service s{quiet};
   auto own_loop = make_loop(0);
   auto c = connect_to(own_loop, s.address(), quiet, std::make_shared<recorder>());
