@@ -80,7 +80,12 @@ engine::~engine() {
   if (loop_)
     loop_->stop();
   end_actors();
-  fabric_.reset();
+  if (fabric_) {
+    // A mover that has just answered may still run an actor, and keep the fabric.
+    auto movers = fabric_->movers();
+    fabric_.reset();
+    movers->stop();
+  }
   platform_.ending(*system_);
   actors::end_system(std::move(system_));
 }

@@ -6,7 +6,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
 #include <semaphore>
+#include <thread>
 #include <vector>
 
 using namespace millrace;
@@ -131,6 +133,28 @@ BOOST_AUTO_TEST_CASE(closing_asynchronously_makes_pulls_urgent) {
   BOOST_TEST_REQUIRE(closed.wait_for(wait_max));
   BOOST_TEST(closed.result().has_value());
   BOOST_TEST(save.durable.ready());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(engine_end)
+
+// The mover of an answer runs the actor that waits for it, and keeps the fabric meanwhile.
+BOOST_AUTO_TEST_CASE(actors_end_after_the_movers_that_run_them) {
+  auto engine = runtime::engine::start({}, runtime::engine_role::client).value();
+  auto kept = engine->fabric();
+  std::binary_semaphore begun{0};
+  std::atomic<bool> answered = false;
+  kept->movers()->submit(
+    1, [](std::uint32_t) {},
+    [&] {
+      begun.release();
+      std::this_thread::sleep_for(100ms);
+      answered = true;
+    });
+  begun.acquire();
+  engine.reset();
+  BOOST_TEST(answered.load());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

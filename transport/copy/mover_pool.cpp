@@ -242,7 +242,7 @@ struct mover_pool::state {
     for (auto& thread : all)
       if (thread.get_id() == std::this_thread::get_id())
         thread.detach();
-      else
+      else if (thread.joinable())
         thread.join();
   }
 };
@@ -294,7 +294,9 @@ status mover_pool::check() const {
     state_->threads.size() + state_->urgent_threads.size(), state_->splits ? 2 * wanted_ : wanted_};
 }
 
-mover_pool::~mover_pool() {
+mover_pool::~mover_pool() { stop(); }
+
+void mover_pool::stop() {
   {
     std::lock_guard guard{state_->mutex};
     state_->stopping = true;
@@ -306,6 +308,8 @@ mover_pool::~mover_pool() {
   // The events for these may come too late.
   while (simulated() && state_->run_next()) {
   }
+  if (devices_)
+    devices_->stop();
 }
 
 std::shared_ptr<void> mover_pool::hurry() {

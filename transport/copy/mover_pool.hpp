@@ -46,10 +46,15 @@ public:
   /// priority is that of the thread that makes the pool, or below, see `yielding`.
   explicit mover_pool(
     std::uint32_t threads, std::uint32_t device_threads = 2, const yielding& how = {});
-  /// Finishes the submitted jobs and joins the threads.
+  /// Stops, see `stop`.
   ~mover_pool();
   mover_pool(const mover_pool&) = delete;
   mover_pool& operator=(const mover_pool&) = delete;
+
+  /// Finishes the submitted jobs, those of devices too, and joins the threads; a mover that calls it
+  /// goes on alone. Jobs that are submitted later are dropped. The second call does nothing.
+  /// Threads: one at a time; none may call `devices` meanwhile.
+  void stop();
 
   /// Returns how many threads copy at a time.
   std::uint32_t threads() const noexcept;
