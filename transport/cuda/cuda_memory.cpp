@@ -1,5 +1,6 @@
 // Copies on our own streams in the primary context, which the program's own CUDA code uses, too.
 #include <millrace/transport/cuda/cuda_memory.hpp>
+#include <millrace/transport/cuda/cuda_stream.hpp>
 #include <millrace/transport/cuda/driver_api.hpp>
 
 #include <fmt/core.h>
@@ -288,7 +289,30 @@ public:
     return out;
   }
 
+  status when_reached(void* stream, std::function<void()> reached) override {
+    auto* api = loaded_driver();
+    return api ? cuda::when_reached(*api, static_cast<CUstream>(stream), std::move(reached))
+               : not_in_use();
+  }
+
+  result<std::shared_ptr<stream_gate>> hold(void* stream) override {
+    auto* api = loaded_driver();
+    if (!api)
+      return fail(not_in_use());
+    auto holds = [&] {
+      std::lock_guard guard{mutex_};
+      if (!holds_)
+        holds_ = std::make_shared<stream_holds>(*api);
+      return holds_;
+    }();
+    return holds->hold(static_cast<CUstream>(stream));
+  }
+
 private:
+  static status not_in_use() {
+    return {errc::invalid_argument, "a CUDA stream, and this process does not use CUDA"};
+  }
+
   device_facts facts_of(const driver_api& api, int ordinal) {
     auto m = memory_of(api, ordinal);
     device_facts out{m->name(), {}, 0, false, m->peer_memory()};
@@ -317,6 +341,7 @@ private:
 
   std::mutex mutex_;
   std::map<int, std::shared_ptr<device_memory>> devices_;
+  std::shared_ptr<stream_holds> holds_;
 };
 
 } // namespace

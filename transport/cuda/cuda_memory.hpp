@@ -14,7 +14,7 @@ namespace millrace::transport {
 /// machine.
 ///
 /// Copies run on streams of their own and do not wait for other work: work that fills a tensor must
-/// have ended before the tensor is given to Millrace.
+/// have ended before the tensor is given to Millrace, which `when_reached` tells.
 std::shared_ptr<device_kind> make_cuda_kind();
 
 } // namespace millrace::transport

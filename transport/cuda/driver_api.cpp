@@ -29,6 +29,7 @@ bool look_up(void* from, F& into, const char* name) {
 bool look_up_all(void* from, driver_api& api) {
   LOOK_UP(handle_for_range, cuMemGetHandleForAddressRange);
   LOOK_UP(flush_writes, cuFlushGPUDirectRDMAWrites);
+  LOOK_UP(stream_wait_value, cuStreamWaitValue32);
   return LOOK_UP(init, cuInit) && LOOK_UP(get_error_string, cuGetErrorString) &&
     LOOK_UP(device_get_count, cuDeviceGetCount) && LOOK_UP(device_get, cuDeviceGet) &&
     LOOK_UP(device_get_name, cuDeviceGetName) && LOOK_UP(device_total_mem, cuDeviceTotalMem) &&
@@ -41,7 +42,10 @@ bool look_up_all(void* from, driver_api& api) {
     LOOK_UP(event_create, cuEventCreate) && LOOK_UP(event_record, cuEventRecord) &&
     LOOK_UP(event_synchronize, cuEventSynchronize) && LOOK_UP(memcpy_async, cuMemcpyAsync) &&
     LOOK_UP(memcpy_2d_async, cuMemcpy2DAsync) && LOOK_UP(host_register, cuMemHostRegister) &&
-    LOOK_UP(host_unregister, cuMemHostUnregister);
+    LOOK_UP(host_unregister, cuMemHostUnregister) && LOOK_UP(stream_get_context, cuStreamGetCtx) &&
+    LOOK_UP(stream_is_capturing, cuStreamIsCapturing) &&
+    LOOK_UP(launch_host_function, cuLaunchHostFunc) && LOOK_UP(host_alloc, cuMemHostAlloc) &&
+    LOOK_UP(host_device_pointer, cuMemHostGetDevicePointer);
 }
 
 #undef LOOK_UP

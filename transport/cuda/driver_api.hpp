@@ -24,16 +24,22 @@ struct driver_api {
   decltype(&cuPointerSetAttribute) pointer_set_attribute = nullptr;
   decltype(&cuStreamCreate) stream_create = nullptr;
   decltype(&cuStreamSynchronize) stream_synchronize = nullptr;
+  decltype(&cuStreamGetCtx) stream_get_context = nullptr;
+  decltype(&cuStreamIsCapturing) stream_is_capturing = nullptr;
+  decltype(&cuLaunchHostFunc) launch_host_function = nullptr;
   decltype(&cuEventCreate) event_create = nullptr;
   decltype(&cuEventRecord) event_record = nullptr;
   decltype(&cuEventSynchronize) event_synchronize = nullptr;
   decltype(&cuMemcpyAsync) memcpy_async = nullptr;
   decltype(&cuMemcpy2DAsync) memcpy_2d_async = nullptr;
+  decltype(&cuMemHostAlloc) host_alloc = nullptr;
+  decltype(&cuMemHostGetDevicePointer) host_device_pointer = nullptr;
   decltype(&cuMemHostRegister) host_register = nullptr;
   decltype(&cuMemHostUnregister) host_unregister = nullptr;
-  // Older drivers lack these two functions; they may be null.
+  // Older drivers lack these functions; they may be null.
   decltype(&cuMemGetHandleForAddressRange) handle_for_range = nullptr;
   decltype(&cuFlushGPUDirectRDMAWrites) flush_writes = nullptr;
+  decltype(&cuStreamWaitValue32) stream_wait_value = nullptr;
 
   /// Returns the driver's text for a code, such as "out of memory".
   std::string words_for(CUresult code) const;

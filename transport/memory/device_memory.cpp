@@ -5,6 +5,8 @@
 #include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/memory/device_memory.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <shared_mutex>
 
@@ -27,6 +29,26 @@ kind_table& all_kinds() { return one_per_process<kind_table>(); }
 std::vector<std::shared_ptr<device_kind>> device_kinds() {
   std::shared_lock guard{all_kinds().mutex};
   return all_kinds().kinds;
+}
+
+status device_kind::when_reached(void*, std::function<void()>) {
+  return {errc::unsupported, "devices of kind {} have no streams", name()};
+}
+
+result<std::shared_ptr<stream_gate>> device_kind::hold(void*) {
+  return fail(errc::unsupported, "devices of kind {} have no streams", name());
+}
+
+result<std::shared_ptr<device_kind>> find_device_kind(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (auto& kind : device_kinds()) {
+    if (kind->name() == name)
+      return kind;
+    known.push_back(kind->name());
+  }
+  return fail(
+    errc::unsupported, "no devices of kind '{}'; this build has {}", name,
+    known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
 }
 
 std::shared_ptr<void> add_device_kind(std::shared_ptr<device_kind> kind) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -99,6 +100,15 @@ struct device_facts {
   bool peer_memory = false;
 };
 
+/// Work that waits in a stream of a device. Threads: any.
+class stream_gate {
+public:
+  /// Opens the gate.
+  virtual ~stream_gate() = default;
+  /// Lets the work go on. Calls after the first one do nothing. It does not block.
+  virtual void open() noexcept = 0;
+};
+
 /// All devices of one vendor.
 class device_kind {
 public:
@@ -112,6 +122,16 @@ public:
   /// Returns all devices of this machine. May start the vendor's driver.
   /// Errors:  `unavailable` saying what is missing.
   virtual result<std::vector<device_facts>> examine() = 0;
+
+  /// Calls `reached` when the device has done all work that is in the stream now. The thread that
+  /// calls it belongs to the vendor: `reached` returns soon, and does not use the device. After a
+  /// failure of the device nothing calls it. `stream` is the vendor's handle.
+  /// Errors:  `unsupported`; `invalid_argument` for a stream that cannot be used; `io_error`.
+  virtual status when_reached(void* stream, std::function<void()> reached);
+  /// Holds back the work that is put into the stream after this call, until the gate is open. Work
+  /// of other streams goes on; calls of the vendor's library that wait for the whole device block.
+  /// Errors:  as `when_reached`; `busy` where as many streams wait as the device can bear.
+  virtual result<std::shared_ptr<stream_gate>> hold(void* stream);
 };
 
 /// Returns the kinds of this build and those that were added.
@@ -119,6 +139,9 @@ std::vector<std::shared_ptr<device_kind>> device_kinds();
 /// Adds a kind until the returned pointer goes. For a program's own devices, and for tests.
 /// A forked child has the built-in kinds alone, and adds others anew.
 [[nodiscard]] std::shared_ptr<void> add_device_kind(std::shared_ptr<device_kind> kind);
+/// Returns the kind with this name.
+/// Errors:  `unsupported` naming those of this build.
+result<std::shared_ptr<device_kind>> find_device_kind(std::string_view name);
 /// Returns the device whose memory `data` points into; null for host memory.
 std::shared_ptr<device_memory> find_device_memory(const std::byte* data);
 

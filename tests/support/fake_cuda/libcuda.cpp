@@ -1,14 +1,21 @@
 // Stands in for NVIDIA's driver library in tests, loaded as libcuda.so.1. It has two devices, whose
-// memory is a mapping without any access, so that following a pointer into it crashes.
-// It has only the functions that `transport/cuda` calls.
+// memory is a mapping without any access, so that following a pointer into it crashes. Each stream
+// has a thread, so work in it is as asynchronous as on a device.
+// It has only the functions that `transport/cuda` and its tests call.
 #include <cuda.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -20,8 +27,53 @@ struct device_state {
   std::size_t used = 0;
 };
 
+// Streams live as long as the process.
+class stream_state {
+public:
+  stream_state() {
+    std::thread{[this] { run(); }}.detach();
+  }
+
+  void put(std::function<void()> work) {
+    std::lock_guard guard{mutex_};
+    work_.push_back(std::move(work));
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] { return work_.empty(); });
+  }
+
+  std::atomic<bool> capturing = false;
+
+private:
+  [[noreturn]] void run() {
+    std::unique_lock lock{mutex_};
+    while (true) {
+      changed_.wait(lock, [this] { return !work_.empty(); });
+      auto work = work_.front();
+      lock.unlock();
+      work();
+      lock.lock();
+      work_.pop_front(); // now it is done
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+};
+
+struct event_state {
+  std::mutex mutex;
+  std::condition_variable changed;
+  unsigned asked = 0, reached = 0;
+};
+
 struct driver_state {
   std::mutex mutex;
+  stream_state* default_stream = nullptr;
   bool started = false;
   device_state devices[2];
   std::map<const void*, std::size_t> pinned;
@@ -36,6 +88,7 @@ driver_state& driver() {
 }
 
 thread_local int current_context = 0; // device + 1
+thread_local std::vector<int> contexts_below;
 
 int device_of(CUdeviceptr at) {
   auto* p = reinterpret_cast<char*>(at);
@@ -52,6 +105,18 @@ char* reach(CUdeviceptr at) {
   auto* p = reinterpret_cast<char*>(at);
   return i < 0 ? p : driver().devices[i].shadow + (p - driver().devices[i].view);
 }
+
+stream_state& stream_of(CUstream stream) {
+  auto& d = driver();
+  if (stream)
+    return *reinterpret_cast<stream_state*>(stream);
+  std::lock_guard guard{d.mutex};
+  if (!d.default_stream)
+    d.default_stream = new stream_state;
+  return *d.default_stream;
+}
+
+event_state& event_of(CUevent event) { return *reinterpret_cast<event_state*>(event); }
 
 CUresult ready() {
   if (auto code = driver().fail_with.load())
@@ -126,13 +191,15 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
+  contexts_below.push_back(current_context);
   current_context = static_cast<int>(reinterpret_cast<std::uintptr_t>(context));
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuCtxPopCurrent(CUcontext*) {
-  if (current_context == 0)
+  if (current_context == 0 || contexts_below.empty())
     return CUDA_ERROR_INVALID_CONTEXT;
-  current_context = 0;
+  current_context = contexts_below.back();
+  contexts_below.pop_back();
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuPointerGetAttribute(void* out, CUpointer_attribute which, CUdeviceptr at) {
@@ -155,29 +222,120 @@ CUresult CUDAAPI cuPointerSetAttribute(const void*, CUpointer_attribute, CUdevic
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuStreamCreate(CUstream* stream, unsigned int) {
-  *stream = reinterpret_cast<CUstream>(std::uintptr_t{1});
+  *stream = reinterpret_cast<CUstream>(new stream_state);
   return ready();
 }
-CUresult CUDAAPI cuStreamSynchronize(CUstream) { return ready(); }
+CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
+  stream_of(stream).wait();
+  return ready();
+}
+CUresult CUDAAPI cuStreamGetCtx(CUstream, CUcontext* context) {
+  if (!driver().started)
+    return CUDA_ERROR_NOT_INITIALIZED;
+  if (current_context == 0)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(current_context));
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* out) {
+  *out =
+    stream_of(stream).capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return ready();
+}
+CUresult CUDAAPI cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+  stream_of(stream).capturing = true;
+  return ready();
+}
+CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  stream_of(stream).capturing = false;
+  *graph = nullptr;
+  return ready();
+}
+CUresult CUDAAPI cuLaunchHostFunc(CUstream stream, CUhostFn f, void* data) {
+  stream_of(stream).put([f, data] { f(data); });
+  return ready();
+}
+CUresult CUDAAPI
+cuStreamWaitValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned int flags) {
+  if (flags != CU_STREAM_WAIT_VALUE_GEQ)
+    return CUDA_ERROR_INVALID_VALUE;
+  auto* word = reinterpret_cast<std::atomic<std::uint32_t>*>(reach(at));
+  stream_of(stream).put([word, value] {
+    while (static_cast<std::int32_t>(word->load() - value) < 0)
+      std::this_thread::sleep_for(std::chrono::microseconds{100});
+  });
+  return ready();
+}
 CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned int) {
-  *event = reinterpret_cast<CUevent>(std::uintptr_t{1});
+  *event = reinterpret_cast<CUevent>(new event_state);
   return ready();
 }
-CUresult CUDAAPI cuEventRecord(CUevent, CUstream) { return ready(); }
-CUresult CUDAAPI cuEventSynchronize(CUevent) { return ready(); }
+CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream) {
+  auto& e = event_of(event);
+  std::lock_guard guard{e.mutex};
+  stream_of(stream).put([&e, number = ++e.asked] {
+    std::lock_guard lock{e.mutex};
+    e.reached = number;
+    e.changed.notify_all();
+  });
+  return ready();
+}
+CUresult CUDAAPI cuEventSynchronize(CUevent event) {
+  auto& e = event_of(event);
+  std::unique_lock lock{e.mutex};
+  e.changed.wait(lock, [&] { return e.reached == e.asked; });
+  return ready();
+}
 
-CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream) {
+CUresult CUDAAPI
+cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   ++driver().copies;
-  std::memcpy(reach(to), reach(from), bytes);
+  stream_of(stream).put([=] { std::memcpy(reach(to), reach(from), bytes); });
   return ready();
 }
-CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D* m, CUstream) {
+CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D* of, CUstream stream) {
   ++driver().copies_2d;
-  auto from = m->srcMemoryType == CU_MEMORYTYPE_DEVICE ? m->srcDevice : (CUdeviceptr)m->srcHost;
-  auto to = m->dstMemoryType == CU_MEMORYTYPE_DEVICE ? m->dstDevice : (CUdeviceptr)m->dstHost;
-  for (std::size_t row = 0; row < m->Height; ++row)
-    std::memcpy(reach(to) + row * m->dstPitch, reach(from) + row * m->srcPitch, m->WidthInBytes);
+  stream_of(stream).put([m = *of] {
+    auto from = m.srcMemoryType == CU_MEMORYTYPE_DEVICE ? m.srcDevice : (CUdeviceptr)m.srcHost;
+    auto to = m.dstMemoryType == CU_MEMORYTYPE_DEVICE ? m.dstDevice : (CUdeviceptr)m.dstHost;
+    for (std::size_t row = 0; row < m.Height; ++row)
+      std::memcpy(reach(to) + row * m.dstPitch, reach(from) + row * m.srcPitch, m.WidthInBytes);
+  });
   return ready();
+}
+CUresult CUDAAPI
+cuMemsetD32Async(CUdeviceptr at, unsigned int value, std::size_t count, CUstream stream) {
+  stream_of(stream).put([=] {
+    auto* words = reinterpret_cast<unsigned int*>(reach(at));
+    for (std::size_t i = 0; i < count; ++i)
+      words[i] = value;
+  });
+  return ready();
+}
+CUresult CUDAAPI cuMemAlloc(CUdeviceptr* at, std::size_t bytes) {
+  if (current_context == 0)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  std::lock_guard guard{driver().mutex};
+  auto& d = driver().devices[current_context - 1];
+  auto whole = (bytes + 511) / 512 * 512;
+  if (d.used + whole > memory_bytes)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *at = reinterpret_cast<CUdeviceptr>(d.view + d.used);
+  d.used += whole;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuMemFree(CUdeviceptr) { return ready(); } // not used again
+CUresult CUDAAPI cuMemHostAlloc(void** out, std::size_t bytes, unsigned int) {
+  *out = ::operator new(bytes);
+  return ready();
+}
+CUresult CUDAAPI cuMemHostGetDevicePointer(CUdeviceptr* out, void* host, unsigned int) {
+  *out = reinterpret_cast<CUdeviceptr>(host);
+  return ready();
+}
+CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
+  current_context = static_cast<int>(reinterpret_cast<std::uintptr_t>(context));
+  return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemHostRegister(void* host, std::size_t bytes, unsigned int) {
   std::lock_guard guard{driver().mutex};
