@@ -157,24 +157,26 @@ millrace_code millrace_register(
   });
 }
 
-millrace_code millrace_save(
-  millrace_checkpointer* checkpointer, uint64_t step, uint32_t flags, const void* extra,
-  size_t extra_bytes, millrace_request** staged, millrace_request** durable) {
+namespace {
+
+millrace_code save(
+  const char* function, millrace_checkpointer* checkpointer,
+  const std::optional<millrace::device_stream>& after, uint64_t step, uint32_t flags,
+  std::span<const std::byte> extra, millrace_request** staged, millrace_request** durable) {
   clear(staged);
   clear(durable);
-  return guarded(__func__, [&](const call& here) -> status {
+  return guarded(function, [&](const call& here) -> status {
     if (!checkpointer)
       return here.wrong("checkpointer", "is NULL");
     if ((flags & ~known_save_flags) != 0)
       return here.wrong("flags", fmt::format("are {:#x}, with one that is unknown", flags));
-    if (extra_bytes > 0 && !extra)
-      return here.wrong("extra", fmt::format("is NULL, and extra_bytes is {}", extra_bytes));
+    if (!extra.empty() && !extra.data())
+      return here.wrong("extra", fmt::format("is NULL, and extra_bytes is {}", extra.size()));
     auto when_staged = std::make_unique<request_of<millrace::save_receipt>>(counted::steps);
     auto when_durable = std::make_unique<request_of<millrace::save_receipt>>(counted::steps);
     auto mode =
       flags & MILLRACE_SAVE_SNAPSHOT ? millrace::save_mode::snapshot : millrace::save_mode::direct;
-    auto saving = checkpointer->of.save(
-      step, mode, std::span{static_cast<const std::byte*>(extra), extra_bytes});
+    auto saving = checkpointer->of.save(step, mode, extra, after);
     when_staged->of = std::move(saving.staged);
     when_durable->of = std::move(saving.durable);
     // What did not begin has failed in both.
@@ -188,9 +190,34 @@ millrace_code millrace_save(
   });
 }
 
+} // namespace
+
+millrace_code millrace_save(
+  millrace_checkpointer* checkpointer, uint64_t step, uint32_t flags, const void* extra,
+  size_t extra_bytes, millrace_request** staged, millrace_request** durable) {
+  return save(
+    __func__, checkpointer, {}, step, flags, {static_cast<const std::byte*>(extra), extra_bytes},
+    staged, durable);
+}
+
+millrace_code millrace_save_after(
+  millrace_checkpointer* checkpointer, void* cuda_stream, uint64_t step, uint32_t flags,
+  const void* extra, size_t extra_bytes, millrace_request** staged, millrace_request** durable) {
+  return save(
+    __func__, checkpointer, millrace::device_stream{.handle = cuda_stream}, step, flags,
+    {static_cast<const std::byte*>(extra), extra_bytes}, staged, durable);
+}
+
 millrace_code millrace_fence(millrace_checkpointer* checkpointer) {
   return guarded(__func__, [&](const call& here) -> status {
     return checkpointer ? checkpointer->of.fence() : here.wrong("checkpointer", "is NULL");
+  });
+}
+
+millrace_code millrace_fence_stream(millrace_checkpointer* checkpointer, void* cuda_stream) {
+  return guarded(__func__, [&](const call& here) -> status {
+    return checkpointer ? checkpointer->of.fence({.handle = cuda_stream})
+                        : here.wrong("checkpointer", "is NULL");
   });
 }
 

@@ -300,8 +300,19 @@ enum {
 MILLRACE_API millrace_code millrace_save(
   millrace_checkpointer* checkpointer, uint64_t step, uint32_t flags, const void* extra,
   size_t extra_bytes, millrace_request** staged, millrace_request** durable);
+/* Does what `millrace_save` does, for tensors that a GPU computes: they are read when it has done
+ * all work that is in the stream now. `cuda_stream` is a cudaStream_t or CUstream, NULL the default
+ * stream. */
+MILLRACE_API millrace_code millrace_save_after(
+  millrace_checkpointer* checkpointer, void* cuda_stream, uint64_t step, uint32_t flags,
+  const void* extra, size_t extra_bytes, millrace_request** staged, millrace_request** durable);
 /* Waits until the tensors may change. Returns the failure of an earlier save, once. */
 MILLRACE_API millrace_code millrace_fence(millrace_checkpointer* checkpointer);
+/* Lets the work that is put into the stream after this call wait until the tensors may change, and
+ * returns. While four streams of the process wait, the call does. Returns the failure of an earlier
+ * save; that of the save which the stream waits for is returned by the next call. */
+MILLRACE_API millrace_code
+millrace_fence_stream(millrace_checkpointer* checkpointer, void* cuda_stream);
 /* Takes the addresses of tensors that have moved; their descriptions must be those registered. */
 MILLRACE_API millrace_code
 millrace_rebind(millrace_checkpointer* checkpointer, const millrace_tensor* tensors, size_t count);

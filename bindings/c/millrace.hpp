@@ -181,7 +181,20 @@ public:
       request{detail::owned<millrace_request>{staged}},
       request{detail::owned<millrace_request>{durable}}};
   }
+  /// After the work in a CUDA stream, see `millrace_save_after`.
+  saving save_after(
+    void* cuda_stream, std::uint64_t step, std::uint32_t flags = MILLRACE_SAVE_DIRECT,
+    const void* extra = nullptr, std::size_t extra_bytes = 0) const {
+    millrace_request *staged = nullptr, *durable = nullptr;
+    check(millrace_save_after(
+      of_.get(), cuda_stream, step, flags, extra, extra_bytes, &staged, &durable));
+    return {
+      request{detail::owned<millrace_request>{staged}},
+      request{detail::owned<millrace_request>{durable}}};
+  }
   void fence() const { check(millrace_fence(of_.get())); }
+  /// Holds a CUDA stream instead of the calling thread, see `millrace_fence_stream`.
+  void fence(void* cuda_stream) const { check(millrace_fence_stream(of_.get(), cuda_stream)); }
   void rebind(const tensors& moved) const {
     check(millrace_rebind(of_.get(), moved.data(), moved.size()));
   }

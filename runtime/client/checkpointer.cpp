@@ -65,11 +65,14 @@ checkpointer& checkpointer::operator=(checkpointer other) noexcept {
 runtime::shard_state& checkpointer::state() const noexcept { return *offered_->state; }
 
 pending_save checkpointer::save(
-  std::uint64_t step, save_mode mode, std::span<const std::byte> extra) {
-  return state().save(step, mode, extra);
+  std::uint64_t step, save_mode mode, std::span<const std::byte> extra,
+  std::optional<device_stream> after) {
+  return state().save(step, mode, extra, after);
 }
 
 status checkpointer::fence() { return state().fence(); }
+
+status checkpointer::fence(const device_stream& stream) { return state().fence(stream); }
 
 future<void> checkpointer::fence_async() { return state().fence_async(); }
 

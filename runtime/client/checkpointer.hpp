@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
+#include <millrace/core/device_stream.hpp>
 #include <millrace/core/future.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/load_target.hpp>
@@ -99,19 +100,33 @@ public:
   /// `extra` are bytes of the user that belong to this rank's version: an epoch, a random state, a
   /// scheduler. They may differ in size from save to save. The call copies them. They become
   /// durable together with the tensors, or not at all, and `restore` returns them.
+  ///
+  /// `after` is a stream of a device on which the tensors are computed. The save reads them when
+  /// the device has done all work that was in the stream before this call. The provider is asked
+  /// then, and the save's deadline covers the wait. Without a stream the tensors must be complete
+  /// when the call is made. docs/decisions/028-streams.md has the reasons.
   /// Errors:  `busy` with `when_saving::refuse`, or naming the ranks that lag behind after
   ///          `checkpoints.slot_wait` of the provider; `invalid_argument` for more bytes in `extra`
   ///          than `checkpoints.extra_max` of the provider; `unsupported` for any from a provider
   ///          of an older build; `no_space`; `peer_lost`; the failure of an earlier save, once.
+  ///          For `after`: `unsupported` where this build or the driver has no such streams,
+  ///          `invalid_argument` for a stream that cannot be used, `deadline_exceeded`.
   ///          After a failure no thread reads the tensors any more.
   pending_save save(
-    std::uint64_t step, save_mode mode = save_mode::direct, std::span<const std::byte> extra = {});
+    std::uint64_t step, save_mode mode = save_mode::direct, std::span<const std::byte> extra = {},
+    std::optional<device_stream> after = {});
 
   /// Waits until the tensors may be changed. Call it before each update. It returns at once unless
   /// a pull still runs. Then threads with the priority of the program copy the rest.
   /// Errors:  the failure of the save that it waited for, or of an earlier save not yet reported;
   ///          `deadline_exceeded`.
   [[nodiscard]] status fence();
+  /// Lets the work that is put into the stream after this call wait until the tensors may be
+  /// changed. The calling thread does not wait, unless four streams of the process wait already.
+  /// It must not destroy the stream before, or wait for the whole device.
+  /// Errors:  as those of `save` for `after`; the failure of an earlier save not yet reported. That
+  ///          of the save which the stream waits for is reported by the next call.
+  [[nodiscard]] status fence(const device_stream& stream);
   /// Becomes ready when the tensors may be changed: at once, unless a pull still runs. Every save
   /// ends by its own deadline, so this does, too.
   /// Errors:  as `fence`.

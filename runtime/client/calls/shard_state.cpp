@@ -5,6 +5,7 @@
 #include <millrace/runtime/client/calls/load_call.hpp>
 #include <millrace/runtime/client/calls/selected.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
+#include <millrace/transport/memory/device_memory.hpp>
 
 #include <fmt/format.h>
 
@@ -91,7 +92,8 @@ status shard_state::check_extra(std::uint64_t size_bytes) const {
 }
 
 pending_save shard_state::save(
-  std::uint64_t step, save_mode mode, std::span<const std::byte> extra) {
+  std::uint64_t step, save_mode mode, std::span<const std::byte> extra,
+  const std::optional<device_stream>& after) {
   auto record = std::make_shared<save_record>();
   record->step = step;
   record->mode = mode;
@@ -119,8 +121,11 @@ pending_save shard_state::save(
     record->durable = core_->make_promise<save_receipt>();
     record->run_min = run_min_;
     record->went_back = std::exchange(went_back_, false);
+    record->ready = !after;
+    if (after)
+      record->until = core_->deadline_after(options_.timeout);
     has_saved_ = true;
-    at_once = registration_ != 0 && still_reading().ok();
+    at_once = record->ready && registration_ != 0 && still_reading().ok();
     saves_.push_back(record);
   }
   auto undo = [weak = weak_from_this(), of = std::weak_ptr{record}] {
@@ -137,8 +142,10 @@ pending_save shard_state::save(
   // way, this one could overtake what waits.
   if (at_once && core_->sends_at_once(provider_))
     send_ready();
-  else
+  else if (!after)
     send_soon();
+  else if (auto bad = send_after(record, *after); !bad.ok())
+    fail_save(record, {}, bad);
   return {step, record->staged.get_future(), record->durable.get_future()};
 }
 
@@ -187,6 +194,38 @@ void shard_state::send(const save_record_ptr& record) {
     record->ready = true;
   }
   send_soon();
+}
+
+// The provider is not asked before: its threads, its memory and its deadline would wait for the
+// device, too.
+status shard_state::send_after(const save_record_ptr& record, const device_stream& stream) {
+  auto kind = transport::find_device_kind(stream.kind);
+  if (!kind)
+    return kind.error();
+  auto then = [weak = weak_from_this(), of = std::weak_ptr{record}](auto act) {
+    return [weak, of, act] {
+      auto self = weak.lock();
+      auto waiting = of.lock();
+      if (self && waiting)
+        (self.get()->*act)(waiting);
+    };
+  };
+  auto loop = core_->runs_on()->loop();
+  loop->run_after(timeout_ms(), then(&shard_state::give_up_stream));
+  return (*kind)->when_reached(
+    stream.handle, [loop, reached = then(&shard_state::send)] { loop->post(reached); });
+}
+
+void shard_state::give_up_stream(const save_record_ptr& record) {
+  {
+    std::lock_guard guard{mutex_};
+    if (record->ready || record->sent.attempt > 0)
+      return;
+  }
+  fail_save(
+    record, {},
+    {errc::deadline_exceeded, "the device has not done the work before step {} within {} ms",
+     record->step, timeout_ms()});
 }
 
 void shard_state::send_soon() {
@@ -262,6 +301,13 @@ void shard_state::on_registered(const save_record_ptr& wanted_by, const status& 
   send_soon();
 }
 
+std::uint32_t shard_state::left_ms(const save_record& record) const {
+  if (!record.until)
+    return timeout_ms();
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(*record.until - steady_clock::now());
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(left.count(), 1));
+}
+
 void shard_state::ask_to_save(const save_record_ptr& record, const sending& now) {
   if (auto bad = check_extra(record->extra.size()); !bad.ok())
     return fail_save(record, now, bad);
@@ -270,7 +316,7 @@ void shard_state::ask_to_save(const save_record_ptr& record, const sending& now)
   request.registration = now.registration;
   request.step = record->step;
   request.snapshot = record->mode == save_mode::snapshot;
-  request.timeout_ms = timeout_ms();
+  request.timeout_ms = left_ms(*record);
   request.run_min = record->run_min;
   request.went_back = record->went_back;
   if (record->extra_region)
@@ -416,14 +462,39 @@ status shard_state::fence() {
   return take_failure();
 }
 
+// Where no more streams can wait, this thread does.
+status shard_state::fence(const device_stream& stream) {
+  if (auto why = core_->refusal(); !why.ok())
+    return why;
+  auto kind = transport::find_device_kind(stream.kind);
+  if (!kind)
+    return kind.error();
+  auto reading = being_read();
+  if (reading.empty())
+    return take_failure();
+  auto gate = (*kind)->hold(stream.handle);
+  if (!gate)
+    return gate.error().code() == errc::busy ? fence() : gate.error();
+  when_all(reading).then([gate = *gate, hurry = core_->hurry()](const auto&) mutable {
+    hurry = nullptr; // before the program goes on
+    gate->open();
+  });
+  return {};
+}
+
+std::vector<future<save_receipt>> shard_state::being_read() const {
+  std::vector<future<save_receipt>> out;
+  for (auto& record : under_way())
+    if (auto staged = record->staged.get_future(); !staged.ready())
+      out.push_back(std::move(staged));
+  return out;
+}
+
 // The staged future of a save ends by the save's deadline.
 future<void> shard_state::fence_async() {
   if (auto refused = core_->refused<void>())
     return *refused;
-  std::vector<future<save_receipt>> reading;
-  for (auto& record : under_way())
-    if (auto staged = record->staged.get_future(); !staged.ready())
-      reading.push_back(std::move(staged));
+  auto reading = being_read();
   auto done = core_->make_promise<void>();
   auto hurry = reading.empty() ? nullptr : core_->hurry();
   when_all(reading).then([self = shared_from_this(), done, hurry](const auto&) mutable {

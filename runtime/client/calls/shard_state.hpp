@@ -28,8 +28,11 @@ public:
   /// has just died may still be attached.
   void attach(completion<void> done);
 
-  pending_save save(std::uint64_t step, save_mode mode, std::span<const std::byte> extra);
+  pending_save save(
+    std::uint64_t step, save_mode mode, std::span<const std::byte> extra,
+    const std::optional<device_stream>& after);
   status fence();
+  status fence(const device_stream& stream);
   future<void> fence_async();
   status rebind(const std::vector<tensor_view>& tensors);
   future<actors::load_receipt> restore(std::optional<std::uint64_t> step);
@@ -73,7 +76,8 @@ private:
     std::vector<std::byte> extra; // the user's, exposed until the record is gone
     transport::region extra_region;
     promise<save_receipt> staged, durable;
-    bool ready = true; // to be sent, as soon as the saves before it are
+    bool ready = true;               // to be sent, as soon as the saves before it are
+    std::optional<time_point> until; // the deadline, where it began before the save is sent
     sending sent;
     std::shared_ptr<ending> ends; // what has become of the registration to which it was sent
     bool over = false;
@@ -92,6 +96,7 @@ private:
   static status closed_error();
 
   std::uint32_t timeout_ms() const;
+  std::uint32_t left_ms(const save_record& record) const;
   std::chrono::milliseconds patience() const;
 
   void enroll(const save_record_ptr& wants, completion<std::uint64_t> done);
@@ -102,6 +107,8 @@ private:
     const save_record_ptr& wants, time_point until, std::chrono::milliseconds wait,
     std::uint32_t pause_ms, completion<std::uint64_t> done);
 
+  status send_after(const save_record_ptr& record, const device_stream& stream);
+  void give_up_stream(const save_record_ptr& record);
   void send(const save_record_ptr& record);
   void send_soon();
   void send_ready() noexcept; // as on the loop
@@ -127,6 +134,7 @@ private:
   void ask_to_leave(std::uint64_t registration, bool finished, completion<void> done);
 
   std::vector<save_record_ptr> under_way() const;
+  std::vector<future<save_receipt>> being_read() const;
   status check_extra(std::uint64_t size_bytes) const;
   pending_save failed_save(const save_record& record, const status& why) const;
   status take_failure();

@@ -190,7 +190,11 @@ BOOST_AUTO_TEST_CASE(checkpoints_refuse_null_and_nonsense) {
   REFUSED(millrace_register(client, &o, &t, 1, &ck), "millrace_register", "axes");
   REFUSED(millrace_save(nullptr, 1, 0, nullptr, 0, &r, nullptr), "millrace_save", "checkpointer");
   BOOST_TEST(!r);
+  REFUSED(
+    millrace_save_after(nullptr, nullptr, 1, 0, nullptr, 0, &r, nullptr), "millrace_save_after",
+    "checkpointer");
   REFUSED(millrace_fence(nullptr), "millrace_fence", "checkpointer");
+  REFUSED(millrace_fence_stream(nullptr, nullptr), "millrace_fence_stream", "checkpointer");
   REFUSED(millrace_rebind(nullptr, &t, 1), "millrace_rebind", "checkpointer");
   REFUSED(millrace_restore(nullptr, -1, &r), "millrace_restore", "checkpointer");
   REFUSED(millrace_close(nullptr, 0, &r), "millrace_close", "checkpointer");
@@ -260,6 +264,15 @@ BOOST_AUTO_TEST_CASE(a_registered_shard_refuses_nonsense_and_goes_on) {
   millrace_request* r = nullptr;
   REFUSED(millrace_save(ck, 1, 2, nullptr, 0, &r, nullptr), "millrace_save", "flags");
   REFUSED(millrace_save(ck, 1, 0, nullptr, 1, &r, nullptr), "millrace_save", "extra");
+  REFUSED(
+    millrace_save_after(ck, nullptr, 1, 0, nullptr, 1, &r, nullptr), "millrace_save_after",
+    "extra");
+  // This process does not use CUDA. The failure counts as that of a save, once.
+  BOOST_TEST(millrace_save_after(ck, nullptr, 1, 0, nullptr, 0, &r, nullptr) != MILLRACE_OK);
+  BOOST_TEST(std::string{millrace_error()}.find("CUDA") != std::string::npos, millrace_error());
+  BOOST_TEST(r == nullptr);
+  BOOST_TEST(millrace_fence_stream(ck, nullptr) != MILLRACE_OK);
+  MUST(millrace_fence_stream(ck, nullptr));
   REFUSED(millrace_rebind(ck, nullptr, 1), "millrace_rebind", "tensors");
   REFUSED(millrace_rebind(ck, &t, SIZE_MAX), "millrace_rebind", "count");
   t.dtype = MILLRACE_I32;
