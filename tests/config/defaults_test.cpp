@@ -46,9 +46,24 @@ private:
   std::optional<std::string> before_;
 };
 
+// The paths that a bucket of this kind requires, without `given`.
+std::string required_paths(std::string_view kind, std::string_view given = {}) {
+  std::string entries;
+  for (auto& spec : configuration_schema().bucket(kind)->keys.keys)
+    if (spec.required && spec.name != given)
+      entries += ", " + std::string{spec.name} + ": /p";
+  return entries;
+}
+
 // The kind of a bucket that has the key, if the default kind has not.
-std::string kind_for(const documented_key& key) {
-  return key.of_default_kind ? std::string{} : ", bucket: " + std::string{key.only_for.front()};
+std::string_view kind_for(const documented_key& key) {
+  return key.of_default_kind ? std::string_view{} : key.only_for.front();
+}
+
+// The end of a provider's entry for the key: its kind, and what that requires.
+std::string kind_entries(const documented_key& key, std::string_view given = {}) {
+  auto kind = kind_for(key);
+  return (kind.empty() ? "" : ", bucket: " + std::string{kind}) + required_paths(kind, given);
 }
 
 // A document that gives one key.
@@ -56,9 +71,8 @@ std::string document_with(const documented_key& key, std::string_view text) {
   auto entry = std::string{key.spec.name} + ": " + std::string{text};
   bool has_name = key.spec.name == "name";
   if (key.section == "providers[]") {
-    auto path = key.of_default_kind || key.spec.name == "path" ? "" : ", path: /p";
-    return "providers: [{" + std::string{has_name ? "" : "name: p, "} + entry + kind_for(key) +
-      path + "}]\n";
+    return "providers: [{" + std::string{has_name ? "" : "name: p, "} + entry +
+      kind_entries(key, key.spec.name) + "}]\n";
   }
   if (key.section == "cluster.nodes[]")
     return "cluster: {nodes: [{" + std::string{has_name ? "" : "name: n, "} + entry +
@@ -81,8 +95,7 @@ std::string document_without(const documented_key& key) {
     return "cluster: {nodes: [{name: n, providers: [{name: p}]}]}\n";
   if (key.section != "providers[]")
     return "";
-  return "providers: [{name: p" + kind_for(key) + (key.of_default_kind ? "" : ", path: /p") +
-    "}]\n";
+  return "providers: [{name: p" + kind_entries(key) + "}]\n";
 }
 
 // A value that is not the default.
@@ -117,7 +130,7 @@ std::string other_value(const documented_key& key) {
     bool first = key.spec.choices.front() == key.initial_text();
     auto word = std::string{key.spec.choices[first ? 1 : 0]};
     if (key.spec.name == "bucket")
-      word += ", path: /p";
+      word += required_paths(word);
     return key.spec.type == key_type::choice ? word : "[" + word + "]";
   }
   case key_type::users:
