@@ -110,6 +110,9 @@ private:
     const std::string& address, const std::vector<std::string>& words, std::optional<uid_t> uid) {
     std::vector<char*> arguments;
     std::string program = MEMORY_OWNER;
+    BOOST_REQUIRE_MESSAGE(
+      access(program.c_str(), X_OK) == 0,
+      program << " is missing: ./scripts/build dev memory_owner");
     arguments.push_back(program.data());
     arguments.push_back(const_cast<char*>(address.c_str()));
     for (auto& w : words)
