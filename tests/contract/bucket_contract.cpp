@@ -689,7 +689,7 @@ const named_case cases[] = {
 
 bool add_bucket_contract(const std::string& name, bucket_factory factory, const char* file) {
   namespace ut = boost::unit_test;
-  auto suite = BOOST_TEST_SUITE(name);
+  auto* suite = BOOST_TEST_SUITE("bucket_contract_" + name);
   for (auto& c : cases)
     suite->add(
       ut::make_test_case([run = c.run, factory] { run(factory); }, c.name, file, __LINE__));

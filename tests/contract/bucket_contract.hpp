@@ -29,8 +29,8 @@ using bucket_factory =
 /// The promise of `bucket_capabilities::at_once_bytes_max`, a case of the suite.
 void small_models_are_read_before_the_calls_return(const bucket_factory& factory);
 
-/// Adds the suite under a name to this test program, as tests of the calling file. Kinds differ by
-/// their capabilities only.
+/// Adds the suite `bucket_contract_NAME` to this test program, as tests of the calling file. Kinds
+/// differ by their capabilities only.
 bool add_bucket_contract(
   const std::string& name, bucket_factory factory, const char* file = __builtin_FILE());
 
