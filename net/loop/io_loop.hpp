@@ -35,7 +35,7 @@ public:
   /// Runs `f` on the loop soon, never before returning. After `stop`, `f` is dropped.
   virtual void post(std::function<void()> f) = 0;
 
-  /// Runs `f` on the loop after `delay_ms`. Returns the number that cancels it.
+  /// The same, but `f` runs after `delay_ms`. Returns the number that cancels it.
   virtual std::uint64_t run_after(std::uint32_t delay_ms, std::function<void()> f) = 0;
   virtual void cancel_timer(std::uint64_t timer) = 0;
 
@@ -62,7 +62,7 @@ public:
   /// it takes up to 2 ms.
   virtual void expect(std::int64_t change) noexcept = 0;
 
-  /// Ends the thread, drops posted functions, and returns when no callback is running. Idempotent.
+  /// Ends the thread, drops the functions that wait, and returns when none is running. Idempotent.
   /// Not from a callback.
   virtual void stop() = 0;
 };
