@@ -45,7 +45,7 @@ LIBRARIES = [
 KINDS_NAMED_IN = [
     "tests/", "bench/", "examples/", "tools/doctor", "tools/pool_command.cpp", "tools/checkpoints/pool_access.cpp",
 ]
-# These names are words of other things, too: as texts they mean nothing.
+# These names are words of other things, too: as texts and namespaces they mean nothing.
 COMMON_WORDS = {"local", "memory", "staged"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -107,7 +107,8 @@ def main(paths):
                 found = INCLUDE.match(line)
                 faults = list(faults_of(path, *found.groups())) if found else []
                 faults += [
-                    f"names the kind {kind}; only its folder and builtin.cpp do"
+                    f"names the kind {kind}; only its folder and builtin.cpp do (if it means something else, another "
+                    "name is better for the kind, or COMMON_WORDS in scripts/checks/includes.py has it)"
                     for pattern, kind in named if pattern.search(line)]
                 for fault in faults:
                     print(f"{path}:{number}: {fault}")
