@@ -36,7 +36,7 @@ public:
   virtual bool kill_owner() = 0;
 };
 
-/// Adds the suite under a driver's name to this test program, as tests of the calling file.
+/// Adds the suite `driver_contract_NAME` to this test program, as tests of the calling file.
 bool add_driver_contract(
   const std::string& name, std::function<std::unique_ptr<driver_rig>()> make,
   const char* file = __builtin_FILE());
