@@ -51,8 +51,8 @@ public:
   mover_pool(const mover_pool&) = delete;
   mover_pool& operator=(const mover_pool&) = delete;
 
-  /// Finishes the submitted jobs, those of devices too, and joins the threads; a mover that calls it
-  /// goes on alone. Jobs that are submitted later are dropped. The second call does nothing.
+  /// Finishes the submitted jobs, also those of devices, and joins the threads; a mover that calls
+  /// it goes on alone. Jobs that are submitted later are dropped. The second call does nothing.
   /// Threads: one at a time; none may call `devices` meanwhile.
   void stop();
 
