@@ -1,4 +1,4 @@
-// Tests saves in the order of a device's streams: with a library that stands in for NVIDIA's driver,
+// Tests saves in the order of the streams of a device: by a library that stands in for NVIDIA's,
 // and, as a program of its own, with a GPU.
 #include "one_pool.hpp"
 

@@ -1,4 +1,4 @@
-// A test program that uses CUDA by the driver's library: NVIDIA's, or the one that stands in for it.
+// A test program that uses CUDA by its driver's library: NVIDIA's, or what stands in for it.
 // It has a context on its first device.
 #pragma once
 
