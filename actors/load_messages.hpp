@@ -7,6 +7,7 @@
 #include <millrace/core/inspect.hpp>
 #include <millrace/core/kept_blocks.hpp>
 #include <millrace/core/model.hpp>
+#include <millrace/core/receipts.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -14,17 +15,6 @@
 #include <vector>
 
 namespace millrace::actors {
-
-/// Microseconds that a provider spent in each stage.
-struct stage_times {
-  std::uint64_t queued_us = 0;
-  std::uint64_t reserve_us = 0; // store: until room was found; load: until the model was open
-  std::uint64_t move_us = 0;    // from the first byte requested to the last one moved
-  std::uint64_t finish_us = 0;  // store: written to the medium and published
-
-  friend bool operator==(const stage_times&, const stage_times&) = default;
-};
-MILLRACE_INSPECT(stage_times, x.queued_us, x.reserve_us, x.move_us, x.finish_us)
 
 /// One tensor, or a part of it, as the caller expects it.
 struct selection {
@@ -57,32 +47,22 @@ struct load_request {
   std::string model;
   std::uint64_t version = 0; // 0: the newest
   std::vector<selection> selections;
-  bulk_handle target; // empty: send the bytes in the receipt (few only)
+  bulk_handle target; // empty: send the bytes in the reply (few only)
   std::uint32_t timeout_ms = 0;
   asker from = {};
   placement_claim by = {};
 };
 MILLRACE_INSPECT(load_request, x.model, x.version, x.selections, x.target, x.timeout_ms, x.by)
 
-struct load_receipt {
-  std::string model;
-  std::uint64_t version = 0;
-  std::uint64_t size_bytes = 0;
-  std::string provider;
-  bool verified = false; // checksums were stored and matched
-  std::string driver;
-  stage_times times;
-  small_bytes eager;
-  std::uint64_t stored_at_ns = 0; // of the version; 0, from older builds: not said
-  std::uint64_t extra_bytes = 0;  // the size of the user's bytes of a checkpoint's version
-  // Those bytes. They do not travel in this message: the client asks for them, see
-  // `restore_request::extra`.
-  std::vector<std::uint8_t> extra;
+/// The receipt as it travels. The user's bytes do not: the client asks for them, see
+/// `restore_request::extra`.
+struct load_reply : load_receipt {
+  small_bytes eager; // what was loaded, for a request without a target
 
-  friend bool operator==(const load_receipt&, const load_receipt&) = default;
+  friend bool operator==(const load_reply&, const load_reply&) = default;
 };
 MILLRACE_INSPECT(
-  load_receipt, x.model, x.version, x.size_bytes, x.provider, x.verified, x.driver, x.times,
-  x.eager, x.stored_at_ns, x.extra_bytes)
+  load_reply, x.model, x.version, x.size_bytes, x.provider, x.verified, x.driver, x.times, x.eager,
+  x.stored_at_ns, x.extra_bytes)
 
 } // namespace millrace::actors

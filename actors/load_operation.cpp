@@ -30,11 +30,11 @@ struct range {
   const box_runs* runs = nullptr; // the part that is asked for, from `first` on; null: all of it
 };
 
-class load_operation : public reading_operation<load_request, load_receipt> {
+class load_operation : public reading_operation<load_request, load_reply> {
 public:
   load_operation(
     std::shared_ptr<operation_context> context, load_request request, model_opener open,
-    time_point arrived, answer<load_receipt> done, const char* versions_are)
+    time_point arrived, answer<load_reply> done, const char* versions_are)
     : reading_operation(
         std::move(context), std::move(request), std::move(open), arrived, std::move(done)),
       versions_are_(versions_are) {}
@@ -403,7 +403,7 @@ private:
 
 std::shared_ptr<operation> make_load_operation(
   std::shared_ptr<operation_context> context, load_request request, model_opener open,
-  time_point arrived, answer<load_receipt> done, const char* versions_are) {
+  time_point arrived, answer<load_reply> done, const char* versions_are) {
   return std::make_shared<load_operation>(
     std::move(context), std::move(request), std::move(open), arrived, std::move(done),
     versions_are);

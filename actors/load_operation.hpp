@@ -17,6 +17,6 @@ using model_opener = std::function<void(completion<std::shared_ptr<storage::open
 /// `versions_are`: what errors call the number of a version.
 std::shared_ptr<operation> make_load_operation(
   std::shared_ptr<operation_context> context, load_request request, model_opener open,
-  time_point arrived, answer<load_receipt> done, const char* versions_are = "version");
+  time_point arrived, answer<load_reply> done, const char* versions_are = "version");
 
 } // namespace millrace::actors

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <millrace/core/checkpoint.hpp>
+#include <millrace/core/repack_report.hpp>
 #include <millrace/storage/bucket.hpp>
-#include <millrace/storage/repack_report.hpp>
 
 #include <cstdint>
 #include <functional>

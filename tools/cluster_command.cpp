@@ -23,8 +23,8 @@ int make_secret(invocation& call, const std::string& file) {
 }
 
 struct answered_node {
-  actors::node_entry node;
-  result<actors::node_status> answer;
+  node_entry node;
+  result<node_status> answer;
 };
 
 json node_json(const answered_node& n) {

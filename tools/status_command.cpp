@@ -12,8 +12,7 @@ namespace millrace::tools {
 
 namespace {
 
-using actors::node_status;
-using outcomes = std::vector<std::pair<actors::node_entry, result<node_status>>>;
+using outcomes = std::vector<std::pair<node_entry, result<node_status>>>;
 
 tl::expected<outcomes, failure> ask_nodes(const connection_options& options) {
   auto client = connect_to(options);
@@ -29,7 +28,7 @@ tl::expected<outcomes, failure> ask_nodes(const connection_options& options) {
   return out;
 }
 
-json status_json(const actors::provider_status& p) {
+json status_json(const provider_status& p) {
   if (!p.down.empty())
     return {{"name", p.name}, {"kind", p.kind}, {"group", p.group}, {"down", p.down}};
   json out = {
@@ -111,7 +110,7 @@ void print_flushes(std::ostream& out, const node_status& s) {
     shown.print(out, "  ");
 }
 
-json status_json(const actors::staging_status& s) {
+json status_json(const staging_status& s) {
   return {
     {"name", s.name},
     {"quota_bytes", s.quota_bytes},
@@ -143,12 +142,12 @@ void print_staging(std::ostream& out, const node_status& s) {
     shown.print(out, "  ");
 }
 
-void add_lines(json& out, const std::vector<transport::report_line>& lines) {
+void add_lines(json& out, const std::vector<report_line>& lines) {
   for (auto& line : lines)
     out[line.name] = line.is_number ? json(line.number) : json(line.text);
 }
 
-json status_json(const transport::driver_report& r) {
+json status_json(const driver_report& r) {
   json out = json::object();
   for (auto& t : r.tables) {
     auto& rows = out[t.name] = json::array();
@@ -273,7 +272,7 @@ void print_paths(std::ostream& out, const node_status& s) {
 }
 
 // Turns "registered_bytes" and its number into "registered", "1.5 KiB".
-std::pair<std::string, std::string> shown(const transport::report_line& line) {
+std::pair<std::string, std::string> shown(const report_line& line) {
   auto name = line.name;
   auto take = [&](std::string_view unit) {
     bool has = name.ends_with(unit);
@@ -289,7 +288,7 @@ std::pair<std::string, std::string> shown(const transport::report_line& line) {
   return {name, text};
 }
 
-void print_report(std::ostream& out, const transport::driver_report& r) {
+void print_report(std::ostream& out, const driver_report& r) {
   std::string facts;
   for (auto& line : r.lines) {
     auto [name, text] = shown(line);

@@ -4,10 +4,10 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/clock.hpp>
+#include <millrace/core/driver_report.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/net/channel/channel.hpp>
 #include <millrace/net/channel/stream_acceptor.hpp>
-#include <millrace/transport/driver_report.hpp>
 
 #include <cstddef>
 #include <cstdint>

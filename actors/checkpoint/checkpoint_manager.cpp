@@ -156,7 +156,7 @@ private:
       if (found.error().code() != errc::no_space || !deps_.repack.when_low || e->repacked)
         return refuse(e, found.error());
       e->repacked = true;
-      return repacker_.run([this, e](const result<repack_receipt>&) {
+      return repacker_.run([this, e](const result<repack_report>&) {
         if (!e->refused)
           ask_store(e);
       });
@@ -239,7 +239,7 @@ private:
       puller, end_registration{request.finished, {errc::cancelled, "the registration was ended"}});
   }
 
-  caf::result<load_receipt> restore(restore_request& request) {
+  caf::result<load_reply> restore(restore_request& request) {
     storage::version_choice which;
     if (!request.latest)
       which.step = request.step;
@@ -253,7 +253,7 @@ private:
     load.target = request.target;
     load.timeout_ms = request.timeout_ms;
     load.from = request.from;
-    return operate<load_receipt>(
+    return operate<load_reply>(
       reads_,
       [&](auto arrived, auto done) {
         return make_load_operation(
@@ -331,12 +331,12 @@ private:
     return park(request);
   }
 
-  caf::result<repack_receipt> repack(const repack_request& request) {
+  caf::result<repack_report> repack(const repack_request& request) {
     // The store's threads look at the clock of the machine.
     auto until = deadline_of(
       request.work_ms != 0 ? request.work_ms : request.timeout_ms, deps_.limits,
       steady_clock::now());
-    return answer_from<repack_receipt, repack_receipt>(
+    return answer_from<repack_report, repack_report>(
       [&](auto done) { repacker_.run(std::move(done), until); },
       [](auto& receipt) { return receipt; }, request.timeout_ms);
   }

@@ -39,7 +39,7 @@ struct checkpoint_manager_deps {
   /// Called when a version is done, on any thread. Must not block. May be empty.
   std::function<void(const save_receipt&)> saved;
   /// Returns the counts of flushed steps. Empty: nothing is flushed.
-  std::function<storage::flush::flush_counters()> flushed;
+  std::function<flush_counters()> flushed;
   std::shared_ptr<void> in_use = nullptr; // see `operation_context`
 };
 

@@ -7,17 +7,14 @@
 #include <millrace/actors/watch_messages.hpp>
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/checkpoint.hpp>
-#include <millrace/storage/repack_report.hpp>
+#include <millrace/core/checkpoint_receipts.hpp>
+#include <millrace/core/repack_report.hpp>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace millrace::actors {
-
-/// What happens to a save while another save of the shard is in flight, or while no slot can be
-/// filled: every one is being read, or has a version that other ranks have yet to complete.
-enum class when_saving : std::uint8_t { wait = 0, refuse = 1 };
 
 /// Registers a shard, once per job. `source` covers all of its memory, readable.
 struct enroll_request {
@@ -28,23 +25,6 @@ struct enroll_request {
   asker from = {};
 };
 MILLRACE_INSPECT(enroll_request, x.shard, x.source, x.busy, x.timeout_ms)
-
-struct enroll_receipt {
-  std::uint64_t registration = 0; // its number in later requests; cannot be guessed
-  std::string provider;
-  bool durable = false;
-  bool resumed = false; // the shard was known, and its versions are there
-  checkpoint_summary model;
-  std::uint64_t run = 0; // in which the shard takes part
-  // The most bytes of the user that a save may bring (`checkpoints.extra_max`); 0 from older
-  // services, which keep none.
-  std::uint64_t extra_bytes_max = 0;
-
-  friend bool operator==(const enroll_receipt&, const enroll_receipt&) = default;
-};
-MILLRACE_INSPECT(
-  enroll_receipt, x.registration, x.provider, x.durable, x.resumed, x.model, x.run,
-  x.extra_bytes_max)
 
 /// Ends a registration in order. If the process goes first, the registration ends by itself, as not
 /// finished.
@@ -81,40 +61,6 @@ struct durable_request {
   asker from = {};
 };
 MILLRACE_INSPECT(durable_request, x.registration, x.step, x.timeout_ms)
-
-/// Microseconds that a save spent in each stage: the paper's figure 13.
-struct save_times {
-  std::uint64_t queued_us = 0;  // waiting behind another save
-  std::uint64_t begin_us = 0;   // until a slot was picked and marked active
-  std::uint64_t pull_us = 0;    // while the bytes were pulled
-  std::uint64_t persist_us = 0; // until the version was written back and marked done
-  // The part of `begin_us` while no slot could be filled: other ranks had yet to complete a step,
-  // or versions were being read. Older services do not send this field.
-  std::uint64_t slot_us = 0;
-
-  friend bool operator==(const save_times&, const save_times&) = default;
-};
-MILLRACE_INSPECT(save_times, x.queued_us, x.begin_us, x.pull_us, x.persist_us, x.slot_us)
-
-struct save_receipt {
-  std::string model;
-  std::uint32_t rank = 0;
-  std::uint64_t step = 0;
-  std::uint64_t size_bytes = 0;
-  std::string provider;
-  // False in the answer to `save_request`, and if the provider's medium is not durable.
-  bool durable = false;
-  bool complete = false; // all shards of the step are done now
-  std::string driver;    // the driver that moved the bytes
-  std::string path;      // "direct" to the slot, or "staged"
-  save_times times;
-  std::uint64_t run = 0; // of the job, in which the version is saved
-
-  friend bool operator==(const save_receipt&, const save_receipt&) = default;
-};
-MILLRACE_INSPECT(
-  save_receipt, x.model, x.rank, x.step, x.size_bytes, x.provider, x.durable, x.complete, x.driver,
-  x.path, x.times, x.run)
 
 /// Writes a version, or some of its tensors, into the caller's memory. Any rank may ask for any
 /// shard.
@@ -173,15 +119,6 @@ struct verify_request {
 };
 MILLRACE_INSPECT(verify_request, x.model, x.rank, x.step, x.timeout_ms, x.saved_at_ns)
 
-struct verify_receipt {
-  std::uint64_t size_bytes = 0;
-  // Tensors whose checksums do not match, and "the user's bytes".
-  std::vector<std::string> corrupt;
-
-  friend bool operator==(const verify_receipt&, const verify_receipt&) = default;
-};
-MILLRACE_INSPECT(verify_receipt, x.size_bytes, x.corrupt)
-
 struct erase_checkpoint_request {
   std::string model;
   bool one_step = false;
@@ -197,8 +134,6 @@ struct repack_request {
   std::uint32_t work_ms = 0;
 };
 MILLRACE_INSPECT(repack_request, x.timeout_ms, x.work_ms)
-
-using repack_receipt = storage::repack_report;
 
 /// The checkpoints of a provider.
 struct checkpoint_service
@@ -220,14 +155,14 @@ struct checkpoint_service
       method<durable_request, save_receipt>,
       // Pushes a version, or some of its tensors, into the caller's memory.
       // Errors: those of `load_request`.
-      method<restore_request, load_receipt>, method<list_checkpoints_request, checkpoint_list>,
+      method<restore_request, load_reply>, method<list_checkpoints_request, checkpoint_list>,
       method<describe_shard_request, shard_spec>,
       // Reads a stored version again and names the tensors whose checksums do not match.
       method<verify_request, verify_receipt>,
       // Errors: not_found; busy while a job is attached.
       method<erase_checkpoint_request, done_reply>,
       // Errors: busy while another repack runs.
-      method<repack_request, repack_receipt>,
+      method<repack_request, repack_report>,
       // Parks a watch of a model's complete steps. One that may have become complete counts, too.
       // Errors: busy (the share of `limits.watches_max`).
       method<watch_request, done_reply>, method<unwatch_request, done_reply>,

@@ -4,7 +4,7 @@
 
 namespace millrace::actors {
 
-void repacker::run(completion<repack_receipt> done, std::optional<time_point> deadline) {
+void repacker::run(completion<repack_report> done, std::optional<time_point> deadline) {
   waiting_.push_back(std::move(done));
   if (stopped_)
     return;
@@ -13,7 +13,7 @@ void repacker::run(completion<repack_receipt> done, std::optional<time_point> de
     [stopped, deadline](std::uint64_t, std::uint64_t) {
       return !*stopped && (!deadline || steady_clock::now() < *deadline);
     },
-    context_->home<repack_receipt>([this, stopped](const auto& report) {
+    context_->home<repack_report>([this, stopped](const auto& report) {
       if (stopped_ == stopped)
         finish(report);
     }));
@@ -29,7 +29,7 @@ void repacker::run_if_low() {
   if (
     stats.used_bytes <= low_at_bytes_ || free >= stats.capacity_bytes / 100 * policy_.below_percent)
     return;
-  run([this](const result<repack_receipt>& outcome) {
+  run([this](const result<repack_report>& outcome) {
     low_at_bytes_ = store_->stats().used_bytes;
     if (outcome)
       log().info(
@@ -59,7 +59,7 @@ void repacker::stop(const status& why) {
   store_.reset();
 }
 
-void repacker::finish(const result<repack_receipt>& outcome) {
+void repacker::finish(const result<repack_report>& outcome) {
   stopped_ = nullptr;
   for (auto& done : std::exchange(waiting_, {}))
     done(outcome);

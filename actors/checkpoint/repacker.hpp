@@ -29,7 +29,7 @@ public:
 
   /// Begins a repack, or joins the one that runs. A repack that this call begins stops at
   /// `deadline`.
-  void run(completion<repack_receipt> done, std::optional<time_point> deadline = std::nullopt);
+  void run(completion<repack_report> done, std::optional<time_point> deadline = std::nullopt);
   /// Begins a repack if the policy says so.
   void run_if_low();
   /// Does the same after a job has gone. The space that the job leaves may be freed, whatever the
@@ -40,12 +40,12 @@ public:
   void stop(const status& why);
 
 private:
-  void finish(const result<repack_receipt>& outcome);
+  void finish(const result<repack_report>& outcome);
 
   std::shared_ptr<operation_context> context_;
   std::shared_ptr<storage::checkpoint_store> store_;
   repack_policy policy_;
-  std::vector<completion<repack_receipt>> waiting_;
+  std::vector<completion<repack_report>> waiting_;
   std::shared_ptr<std::atomic<bool>> stopped_; // stops the running repack; null when none runs
   bool again_ = false;                         // a job has left since that repack began
   std::uint64_t low_at_bytes_ = 0;             // used bytes after the last repack for lack of space

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/actors/node/node_messages.hpp>
+#include <millrace/actors/provider_status.hpp>
 #include <millrace/actors/vocabulary.hpp>
 
 #include <chrono>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <millrace/actors/staging/staging_shares.hpp>
-#include <millrace/actors/staging/staging_status.hpp>
 #include <millrace/core/fair_shares.hpp>
 #include <millrace/core/memory.hpp>
+#include <millrace/core/node_status.hpp>
 #include <millrace/core/status.hpp>
 
 #include <array>

@@ -11,6 +11,7 @@
 #include <millrace/core/kept_blocks.hpp>
 #include <millrace/core/model.hpp>
 #include <millrace/core/placement.hpp>
+#include <millrace/core/receipts.hpp>
 
 #include <cstdint>
 #include <string>
@@ -35,22 +36,6 @@ struct store_request {
 MILLRACE_INSPECT(
   store_request, x.spec, x.layers, x.source, x.eager, x.checksums, x.timeout_ms, x.by,
   x.version_after)
-
-struct store_receipt {
-  std::string model;
-  std::uint64_t version = 0;
-  std::uint64_t size_bytes = 0;
-  std::string provider;
-  bool durable = false;
-  bool checksums = false;
-  std::string driver; // that moved the bytes; "eager": the message did
-  stage_times times;
-
-  friend bool operator==(const store_receipt&, const store_receipt&) = default;
-};
-MILLRACE_INSPECT(
-  store_receipt, x.model, x.version, x.size_bytes, x.provider, x.durable, x.checksums, x.driver,
-  x.times)
 
 using store_many_request = several<store_request>;
 using load_many_request = several<load_request>;
@@ -163,7 +148,7 @@ struct store_service
       method<store_request, store_receipt>,
       // Pushes the selected tensors into the caller's segments.
       // Errors: not_found, invalid_argument (before any byte moves), corrupt_data, peer_lost.
-      method<load_request, load_receipt>,
+      method<load_request, load_reply>,
       // Returns the record of a model, without its digests.
       method<describe_request, model_record>, method<list_request, model_list>,
       method<erase_request, done_reply>, method<pin_request, done_reply>,
@@ -177,7 +162,7 @@ struct store_service
       // Answer when all their items have ended, each with its own outcome, in the order given.
       // Errors: invalid_argument for more than `requests_together_max` items.
       method<store_many_request, outcomes_of<store_receipt>>,
-      method<load_many_request, outcomes_of<load_receipt>>,
+      method<load_many_request, outcomes_of<load_reply>>,
       // Parks a watch of a model at the provider that the next store of it goes to. It ends with
       // `unsupported_version` when the group's view changes.
       // Errors: busy (the share of `limits.watches_max`).

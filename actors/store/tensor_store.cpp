@@ -58,7 +58,7 @@ private:
     };
   }
   auto maker_of(load_request& request) {
-    return [this, &request](time_point arrived, answer<load_receipt> done) {
+    return [this, &request](time_point arrived, answer<load_reply> done) {
       auto open = [this, name = request.model, version = request.version,
                    by = request.by](auto opened) { find(name, version, by, std::move(opened)); };
       return make_load_operation(
@@ -71,16 +71,16 @@ private:
     return operate<store_receipt>(stores_, maker_of(request), counter());
   }
 
-  caf::result<load_receipt> load(load_request& request) {
-    return operate<load_receipt>(loads_, maker_of(request), counter());
+  caf::result<load_reply> load(load_request& request) {
+    return operate<load_reply>(loads_, maker_of(request), counter());
   }
 
   caf::result<outcomes_of<store_receipt>> store_many(store_many_request& request) {
     return operate_all<store_receipt>(stores_, request);
   }
 
-  caf::result<outcomes_of<load_receipt>> load_many(load_many_request& request) {
-    return operate_all<load_receipt>(loads_, request);
+  caf::result<outcomes_of<load_reply>> load_many(load_many_request& request) {
+    return operate_all<load_reply>(loads_, request);
   }
 
   template <class Receipt, class Request>
@@ -131,7 +131,7 @@ private:
     void operator()(const result<store_receipt>& r) const {
       of->count(r, of->counted_.stores, of->counted_.stored_bytes);
     }
-    void operator()(const result<load_receipt>& r) const {
+    void operator()(const result<load_reply>& r) const {
       of->count(r, of->counted_.loads, of->counted_.loaded_bytes);
     }
   };

@@ -80,25 +80,23 @@ status checkpointer::rebind(const std::vector<tensor_view>& tensors) {
   return state().rebind(tensors);
 }
 
-future<actors::load_receipt> checkpointer::restore(std::optional<std::uint64_t> step) {
+future<load_receipt> checkpointer::restore(std::optional<std::uint64_t> step) {
   return state().restore(step);
 }
 
-future<actors::load_receipt> checkpointer::restore_shard(
+future<load_receipt> checkpointer::restore_shard(
   std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step) {
   return state().restore_shard(rank, runtime::whole(std::move(targets)), step);
 }
 
-future<actors::load_receipt> checkpointer::restore_boxes(
+future<load_receipt> checkpointer::restore_boxes(
   std::uint32_t rank, std::vector<load_target> targets, std::optional<std::uint64_t> step) {
   return state().restore_shard(rank, std::move(targets), step);
 }
 
 future<checkpoint_summary> checkpointer::describe() const { return state().describe(); }
 
-const actors::enroll_receipt& checkpointer::registration() const noexcept {
-  return state().receipt();
-}
+const enroll_receipt& checkpointer::registration() const noexcept { return state().receipt(); }
 
 status checkpointer::close(bool finished) { return state().close(finished); }
 

@@ -2,9 +2,12 @@
 // Training loops call it; `client::checkpointer` makes it.
 #pragma once
 
-#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
+#include <millrace/core/checkpoint.hpp>
+#include <millrace/core/checkpoint_receipts.hpp>
 #include <millrace/core/device_stream.hpp>
 #include <millrace/core/future.hpp>
+#include <millrace/core/receipts.hpp>
+#include <millrace/core/status.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/load_target.hpp>
 
@@ -23,9 +26,6 @@ namespace millrace {
 namespace runtime {
 class shard_state;
 }
-
-using save_receipt = actors::save_receipt;
-using actors::when_saving;
 
 struct checkpoint_options {
   std::string model;
@@ -148,19 +148,19 @@ public:
   ///          its `extra` was read; `not_found` naming the available steps; `invalid_argument` for
   ///          a dtype or shape that differs, before any byte moves; `corrupt_data` when a checksum
   ///          does not match, also one of `extra`.
-  future<actors::load_receipt> restore(std::optional<std::uint64_t> step = {});
+  future<load_receipt> restore(std::optional<std::uint64_t> step = {});
 
   /// Writes a version of any shard of the model into any memory, and returns its `extra`. A job
   /// with another world size must use another model name; it reads the old shards with
   /// `checkpoints::load_global`.
   /// Errors:  `not_found` for an unknown rank or step; `invalid_argument` and `corrupt_data` as for
   ///          `restore`.
-  future<actors::load_receipt> restore_shard(
+  future<load_receipt> restore_shard(
     std::uint32_t rank, std::vector<tensor_view> targets, std::optional<std::uint64_t> step = {});
 
   /// Does what `restore_shard` does, for tensors, rows and boxes of them.
   /// Errors:  as `restore_shard`; those of `repository::load` for boxes.
-  future<actors::load_receipt> restore_boxes(
+  future<load_receipt> restore_boxes(
     std::uint32_t rank, std::vector<load_target> targets, std::optional<std::uint64_t> step = {});
 
   /// Returns the model's shards, versions and complete steps as they are now.
@@ -168,9 +168,9 @@ public:
   ///          `deadline_exceeded`.
   future<checkpoint_summary> describe() const;
 
-  /// Returns what the provider had when this job registered. `resumed()` of the result is true if
+  /// Returns what the provider had when this job registered. `resumed` of the result is true if
   /// the provider had versions of an earlier job.
-  const actors::enroll_receipt& registration() const noexcept;
+  const enroll_receipt& registration() const noexcept;
 
   /// Waits for the save in flight and ends the registration. `finished` says that the job is over:
   /// a repack may then reclaim all but its last version.

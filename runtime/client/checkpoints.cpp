@@ -146,16 +146,16 @@ future<shard_spec> checkpoints::describe_shard(
     });
 }
 
-future<actors::load_receipt> checkpoints::load(
+future<load_receipt> checkpoints::load(
   const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
   std::vector<tensor_view> targets, std::chrono::milliseconds timeout) {
   return load_boxes(model, rank, step, runtime::whole(std::move(targets)), timeout);
 }
 
-future<actors::load_receipt> checkpoints::load_boxes(
+future<load_receipt> checkpoints::load_boxes(
   const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
   std::vector<load_target> targets, std::chrono::milliseconds timeout) {
-  if (auto refused = core_->refused<actors::load_receipt>())
+  if (auto refused = core_->refused<load_receipt>())
     return *refused;
   auto call = runtime::load_call::make(core_);
   auto out = call->outcome();
@@ -178,11 +178,11 @@ future<global_load_receipt> checkpoints::load_global(
   return runtime::begin_global_load(core_, group_, model, std::move(targets), options);
 }
 
-future<actors::verify_receipt> checkpoints::verify(
+future<verify_receipt> checkpoints::verify(
   const std::string& model, std::uint32_t rank, std::uint64_t step,
   std::chrono::milliseconds timeout, std::uint64_t saved_at_ns) {
   actors::verify_request request{model, rank, step, 0, saved_at_ns};
-  return ask_keeper<actors::verify_receipt>(
+  return ask_keeper<verify_receipt>(
     core_, group_, model, step, timeout,
     [core = core_, request](std::size_t provider, time_point deadline) {
       return core->ask_until<checkpoint_service>(deadline, provider, request);
@@ -221,9 +221,9 @@ future<void> checkpoints::erase(const std::string& model, std::optional<std::uin
   return done.get_future();
 }
 
-future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> checkpoints::repack(
+future<std::vector<result<std::pair<std::string, repack_report>>>> checkpoints::repack(
   std::chrono::milliseconds timeout) {
-  using named = std::pair<std::string, actors::repack_receipt>;
+  using named = std::pair<std::string, repack_report>;
   using outcomes = std::vector<result<named>>;
   if (auto refused = core_->refused<outcomes>())
     return *refused;
@@ -243,7 +243,7 @@ future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> chec
         asked.push_back(done.get_future());
         core->ask<checkpoint_service>(
           provider, actors::repack_request{whole_ms, work_ms},
-          [done, name = core->entry(provider).name](result<actors::repack_receipt> r) {
+          [done, name = core->entry(provider).name](result<repack_report> r) {
             done.set(r.map([&](auto& receipt) { return named{name, receipt}; }));
           });
       }

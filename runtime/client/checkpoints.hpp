@@ -2,8 +2,12 @@
 // Called by programs and by the command line.
 #pragma once
 
-#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
+#include <millrace/core/checkpoint.hpp>
+#include <millrace/core/checkpoint_receipts.hpp>
 #include <millrace/core/future.hpp>
+#include <millrace/core/receipts.hpp>
+#include <millrace/core/repack_report.hpp>
+#include <millrace/core/status.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/listed.hpp>
 #include <millrace/runtime/client/load_target.hpp>
@@ -91,13 +95,13 @@ public:
   /// Writes tensors of a shard's version to the views' memory, and returns the user's bytes of the
   /// version as the receipt's `extra`. Without a step it takes the newest complete one.
   /// Errors:  those of `checkpointer::restore`.
-  future<actors::load_receipt> load(
+  future<load_receipt> load(
     const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
     std::vector<tensor_view> targets, std::chrono::milliseconds timeout = {});
 
   /// Does what `load` does, for tensors, rows and boxes of them.
   /// Errors:  as `load`; those of `repository::load` for boxes.
-  future<actors::load_receipt> load_boxes(
+  future<load_receipt> load_boxes(
     const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
     std::vector<load_target> targets, std::chrono::milliseconds timeout = {});
 
@@ -124,7 +128,7 @@ public:
   /// `saved_at_ns` picks one of several versions of the step by its time, as `describe` returns it;
   /// 0 picks the version that a restore would take.
   /// Errors:  `not_found`.
-  future<actors::verify_receipt> verify(
+  future<verify_receipt> verify(
     const std::string& model, std::uint32_t rank, std::uint64_t step,
     std::chrono::milliseconds timeout = {}, std::uint64_t saved_at_ns = 0);
 
@@ -135,7 +139,7 @@ public:
   /// Reclaims what finished and dead jobs left, in every provider. Returns the name of each
   /// provider and what was done there. A repack that is about to run out of time stops where it is
   /// and says so.
-  future<std::vector<result<std::pair<std::string, actors::repack_receipt>>>> repack(
+  future<std::vector<result<std::pair<std::string, repack_report>>>> repack(
     std::chrono::milliseconds timeout = {});
 
 private:

@@ -81,19 +81,19 @@ class checkpoints client::checkpoints(const std::string& group) const {
   return {core_, group};
 }
 
-std::vector<actors::provider_entry> client::providers() const { return core_->where().providers; }
+std::vector<provider_entry> client::providers() const { return core_->where().providers; }
 
-std::vector<actors::node_entry> client::nodes() const { return core_->where().nodes; }
+std::vector<node_entry> client::nodes() const { return core_->where().nodes; }
 
 void client::invalidate(const void* data, std::uint64_t size_bytes) const {
   if (core_->refusal().ok())
     core_->runs_on()->fabric()->invalidate(data, size_bytes);
 }
 
-future<std::vector<result<actors::node_status>>> client::status() const {
-  if (auto refused = core_->refused<std::vector<result<actors::node_status>>>())
+future<std::vector<result<node_status>>> client::status() const {
+  if (auto refused = core_->refused<std::vector<result<node_status>>>())
     return *refused;
-  std::vector<future<actors::node_status>> asked;
+  std::vector<future<node_status>> asked;
   for (auto& node : core_->where().nodes)
     asked.push_back(core_->ask_node(node.name, actors::node_status_request{}));
   return when_all(asked);

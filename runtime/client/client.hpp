@@ -2,12 +2,17 @@
 // Every program begins here.
 #pragma once
 
-#include <millrace/actors/node/node_messages.hpp>
 #include <millrace/config/settings.hpp>
+#include <millrace/core/cluster_entries.hpp>
+#include <millrace/core/future.hpp>
+#include <millrace/core/node_status.hpp>
+#include <millrace/core/status.hpp>
+#include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/runtime/client/checkpoints.hpp>
 #include <millrace/runtime/client/repository.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,14 +71,14 @@ public:
   class checkpoints checkpoints(const std::string& group = {}) const;
 
   /// Returns the providers of the cluster.
-  std::vector<actors::provider_entry> providers() const;
+  std::vector<provider_entry> providers() const;
 
   /// Returns the nodes of the cluster, in the order of its configuration.
-  std::vector<actors::node_entry> nodes() const;
+  std::vector<node_entry> nodes() const;
 
   /// Returns the status of each node of the cluster, in the order of `nodes`. A node that does not
   /// answer within `client.request_timeout` gives an error. All nodes are asked at once.
-  future<std::vector<result<actors::node_status>>> status() const;
+  future<std::vector<result<node_status>>> status() const;
 
   /// Says that memory was unmapped, or is about to be unmapped. The client then drops the RDMA
   /// registrations of it that it keeps for later transfers, except those in use. The call is a hint

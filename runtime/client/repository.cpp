@@ -225,7 +225,7 @@ future<void> repository::pin(const std::string& model, bool pinned) {
   return done.get_future();
 }
 
-result<actors::provider_entry> repository::provider_of(const std::string& model) const {
+result<provider_entry> repository::provider_of(const std::string& model) const {
   if (auto why = core_->refusal(); !why.ok())
     return fail(std::move(why));
   auto index = core_->place_new(model, group_);

@@ -2,15 +2,18 @@
 // Programs get one from `client::repository`; every call returns a future.
 #pragma once
 
-#include <millrace/actors/node/node_messages.hpp>
-#include <millrace/actors/store/store_messages.hpp>
+#include <millrace/core/cluster_entries.hpp>
 #include <millrace/core/future.hpp>
+#include <millrace/core/model.hpp>
 #include <millrace/core/model_graph.hpp>
+#include <millrace/core/receipts.hpp>
+#include <millrace/core/status.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/listed.hpp>
 #include <millrace/runtime/client/load_target.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,8 +28,7 @@ namespace runtime {
 class client_core;
 }
 
-using receipt = actors::store_receipt;
-using load_receipt = actors::load_receipt;
+using receipt = store_receipt;
 
 struct store_options {
   bool pinned = false;                // never evicted
@@ -188,7 +190,7 @@ public:
   /// Returns the provider where the client looks first for a model of this name, stored or not. It
   /// asks no provider.
   /// Errors:  `not_found` naming the existing groups, when the group has no provider.
-  result<actors::provider_entry> provider_of(const std::string& model) const;
+  result<provider_entry> provider_of(const std::string& model) const;
 
 private:
   std::shared_ptr<runtime::client_core> core_;

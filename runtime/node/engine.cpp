@@ -119,7 +119,7 @@ net::channel_options engine::channel_options() const {
   return o;
 }
 
-net::link_options engine::link_options(const actors::node_entry& node) const {
+net::link_options engine::link_options(const node_entry& node) const {
   auto& c = settings_.client;
   net::link_options o;
   o.address = joined(node.addresses);

@@ -42,7 +42,7 @@ public:
   net::channel_options channel_options() const;
   /// Says how to connect to a node: at any of its addresses, in their order. Without a name, any
   /// node that answers there is accepted.
-  net::link_options link_options(const actors::node_entry& node) const;
+  net::link_options link_options(const node_entry& node) const;
 
   /// Takes over an actor. The actor ends with the others; at once if those have ended, since an
   /// actor may be started anew while its node stops.

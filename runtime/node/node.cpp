@@ -90,7 +90,7 @@ struct node::state {
   status open_sockets();
   void watch_loop();
   void spawn_self();
-  actors::node_status status_now() const;
+  node_status status_now() const;
   std::uint64_t in_flight();
   void stop();
 };
@@ -129,8 +129,8 @@ status node::state::open_providers() {
   return {};
 }
 
-actors::node_status node::state::status_now() const {
-  actors::node_status s;
+node_status node::state::status_now() const {
+  node_status s;
   s.node = settings.node.name;
   s.address = addresses.front();
   s.addresses = addresses;
@@ -181,7 +181,7 @@ void node::state::spawn_self() {
     std::lock_guard guard{seen->mutex};
     if (seen->of)
       return seen->of->status_now();
-    actors::node_status gone;
+    node_status gone;
     gone.down = "the node was stopped";
     return gone;
   };

@@ -133,8 +133,8 @@ actors::supervised_part node_memory::start_manager() const {
 
 void node_memory::refuse_waiting(const status& why) const { refuse_all(lent_, why); }
 
-std::vector<actors::staging_status> node_memory::report() const {
-  std::vector<actors::staging_status> out;
+std::vector<staging_status> node_memory::report() const {
+  std::vector<staging_status> out;
   for (auto& memory : lent_)
     std::ranges::copy(memory->report(), std::back_inserter(out));
   return out;
@@ -239,7 +239,7 @@ result<actors::checkpoint_manager_deps> provider::prepare_checkpoints(
       return fail(flusher.error());
     flusher_ = std::move(*flusher);
     deps.keep_min = storage::flush::step_flusher::keep_min;
-    deps.saved = [flusher = flusher_](const actors::save_receipt& receipt) {
+    deps.saved = [flusher = flusher_](const save_receipt& receipt) {
       if (receipt.complete)
         flusher->saved(receipt.model, receipt.step);
     };

@@ -53,7 +53,7 @@ public:
   actors::supervised_part start_manager() const;
   /// Answers who waits for staging memory. Called when the node's actors have ended.
   void refuse_waiting(const status& why) const;
-  std::vector<actors::staging_status> report() const;
+  std::vector<staging_status> report() const;
 
 private:
   std::shared_ptr<engine> engine_;

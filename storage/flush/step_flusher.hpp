@@ -2,8 +2,8 @@
 // checkpoint manager.
 #pragma once
 
+#include <millrace/core/flush_counters.hpp>
 #include <millrace/storage/checkpoint_store.hpp>
-#include <millrace/storage/flush/flush_counters.hpp>
 #include <millrace/storage/flush/version_flusher.hpp>
 
 #include <memory>

@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_restore_tells_their_size_and_a_second_request_brings_them
   auto tensors = ask(manager, restoring({"t0", dtype::u8, {10'000}}));
   fabric->deliver();
   sched.run();
-  auto loaded = outcome<load_receipt>(tensors);
+  auto loaded = outcome<load_reply>(tensors);
   BOOST_TEST_REQUIRE(loaded.has_value());
   BOOST_TEST(loaded->extra_bytes == 5000u);
   BOOST_TEST(loaded->extra.empty());
@@ -130,14 +130,14 @@ BOOST_AUTO_TEST_CASE(a_restore_tells_their_size_and_a_second_request_brings_them
   BOOST_TEST((*fabric->waiting.front().what.ops.front().local == std::byte{9}));
   fabric->deliver();
   sched.run();
-  auto read = outcome<load_receipt>(extra);
+  auto read = outcome<load_reply>(extra);
   BOOST_TEST_REQUIRE(read.has_value());
   BOOST_TEST(read->size_bytes == 5000u);
   BOOST_TEST(read->verified);
   BOOST_TEST(status().restores == 1u); // the bytes belong to it
   request.saved_at_ns += 1;            // another version of the step
   auto replaced = ask(manager, request);
-  BOOST_TEST((outcome<load_receipt>(replaced).error().code() == errc::not_found));
+  BOOST_TEST((outcome<load_reply>(replaced).error().code() == errc::not_found));
 }
 
 BOOST_AUTO_TEST_CASE(verifying_reads_them_too) {

@@ -224,7 +224,7 @@ private:
     r.target = memory->handle();
     r.timeout_ms = timeout();
     auto promised = r.latest ? m.durable : 0;
-    auto heard = [&m, memory, promised, step = r.step](result<load_receipt> receipt) {
+    auto heard = [&m, memory, promised, step = r.step](result<load_reply> receipt) {
       auto bytes = memory->bytes();
       memory->withdraw();
       if (!receipt)
@@ -239,7 +239,7 @@ private:
         bytes == content(m.tensors, m.seed_of(receipt->version)),
         "a restore of " + m.name + " has the bytes that were saved");
     };
-    ask<load_receipt>(world_.new_session(), std::move(r), "restoring " + m.name, heard);
+    ask<load_reply>(world_.new_session(), std::move(r), "restoring " + m.name, heard);
     if (dice_.percent(10))
       world_.lose(reader);
   }

@@ -113,7 +113,7 @@ struct checkpoint_fixture : actor_fixture {
   /// Registers; the number.
   std::uint64_t enroll(actors::enroll_request r) {
     auto pending = ask(manager, std::move(r));
-    auto receipt = outcome<actors::enroll_receipt>(pending);
+    auto receipt = outcome<enroll_receipt>(pending);
     BOOST_TEST_REQUIRE(receipt.has_value());
     return receipt->registration;
   }
@@ -138,9 +138,9 @@ struct checkpoint_fixture : actor_fixture {
     return opened;
   }
 
-  actors::checkpoint_status status() {
+  checkpoint_status status() {
     auto pending = ask(manager, actors::provider_status_request{});
-    return outcome<actors::provider_status>(pending).value().checkpoints;
+    return outcome<provider_status>(pending).value().checkpoints;
   }
 
   /// A whole save, as a trainer does it.
@@ -148,9 +148,9 @@ struct checkpoint_fixture : actor_fixture {
     auto staged = ask(manager, saving(registration, step));
     fabric->deliver(fill);
     sched.run();
-    BOOST_TEST_REQUIRE(outcome<actors::save_receipt>(staged).has_value());
+    BOOST_TEST_REQUIRE(outcome<save_receipt>(staged).has_value());
     auto done = ask(manager, durable(registration, step));
-    BOOST_TEST_REQUIRE(outcome<actors::save_receipt>(done).has_value());
+    BOOST_TEST_REQUIRE(outcome<save_receipt>(done).has_value());
   }
 };
 

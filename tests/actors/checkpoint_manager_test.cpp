@@ -233,8 +233,8 @@ BOOST_AUTO_TEST_CASE(repacks_asked_for_while_one_runs_share_its_report) {
   BOOST_TEST(store->repacks == 1u);
   store->release();
   sched.run();
-  BOOST_TEST(outcome<repack_receipt>(a)->freed_bytes == 7u);
-  BOOST_TEST(outcome<repack_receipt>(b)->freed_bytes == 7u);
+  BOOST_TEST(outcome<repack_report>(a)->freed_bytes == 7u);
+  BOOST_TEST(outcome<repack_report>(b)->freed_bytes == 7u);
 }
 
 BOOST_AUTO_TEST_CASE(a_repack_that_its_time_stopped_says_so) {
@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(a_repack_that_its_time_stopped_says_so) {
     std::this_thread::yield();
   store->release();
   sched.run();
-  auto receipt = outcome<repack_receipt>(asked);
+  auto receipt = outcome<repack_report>(asked);
   BOOST_TEST_REQUIRE(receipt.has_value());
   BOOST_TEST(receipt->stopped_early);
   BOOST_TEST(receipt->freed_bytes == 0u);
@@ -259,11 +259,11 @@ BOOST_AUTO_TEST_CASE(a_repack_request_is_answered_in_its_time_whichever_repack_i
        joined = ask(manager, repack_request{1000, 0});
   pass(1500ms);
   BOOST_TEST_REQUIRE(answered());
-  BOOST_TEST((outcome<repack_receipt>(joined).error().code() == errc::deadline_exceeded));
+  BOOST_TEST((outcome<repack_report>(joined).error().code() == errc::deadline_exceeded));
   BOOST_TEST(!answered());
   pass(1s);
   BOOST_TEST_REQUIRE(answered());
-  BOOST_TEST((outcome<repack_receipt>(first).error().code() == errc::deadline_exceeded));
+  BOOST_TEST((outcome<repack_report>(first).error().code() == errc::deadline_exceeded));
   store->release();
   sched.run();
   BOOST_TEST(!answered());
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(a_repack_request_is_answered_in_its_time_whichever_repack_i
   BOOST_TEST(store->repacks == 2u);
   store->release();
   sched.run();
-  BOOST_TEST(outcome<repack_receipt>(next).has_value());
+  BOOST_TEST(outcome<repack_report>(next).has_value());
 }
 
 BOOST_AUTO_TEST_CASE(a_request_has_the_time_it_names_up_to_the_longest_allowed) {
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(a_restore_pushes_the_newest_version_into_the_callers_memory
   BOOST_TEST((*fabric->waiting.front().what.ops.front().local == std::byte{2}));
   fabric->deliver();
   sched.run();
-  auto receipt = outcome<load_receipt>(pending);
+  auto receipt = outcome<load_reply>(pending);
   BOOST_TEST_REQUIRE(receipt.has_value());
   BOOST_TEST(receipt->version == 2u);
   BOOST_TEST(receipt->verified);
@@ -340,7 +340,7 @@ BOOST_AUTO_TEST_CASE(a_restore_pushes_the_newest_version_into_the_callers_memory
   BOOST_TEST((*fabric->waiting.front().what.ops.front().local == std::byte{1}));
   fabric->deliver();
   sched.run();
-  BOOST_TEST(outcome<load_receipt>(named)->version == 1u);
+  BOOST_TEST(outcome<load_reply>(named)->version == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(a_shape_that_differs_is_an_error_before_any_byte_moves) {
@@ -350,7 +350,7 @@ BOOST_AUTO_TEST_CASE(a_shape_that_differs_is_an_error_before_any_byte_moves) {
   for (auto& wrong :
        {tensor_desc{"t0", dtype::u8, {100, 100}}, tensor_desc{"t0", dtype::i8, {10'000}}}) {
     auto pending = ask(manager, restoring({wrong}));
-    BOOST_TEST((outcome<load_receipt>(pending).error().code() == errc::invalid_argument));
+    BOOST_TEST((outcome<load_reply>(pending).error().code() == errc::invalid_argument));
   }
   BOOST_TEST(fabric->submitted == before);
 }
@@ -361,7 +361,7 @@ BOOST_AUTO_TEST_CASE(the_error_of_a_damaged_step_names_the_step) {
   auto pending = ask(manager, restoring({{"t0", dtype::u8, {10'000}}}));
   fabric->finish({}, {0});
   sched.run();
-  auto why = outcome<load_receipt>(pending).error();
+  auto why = outcome<load_reply>(pending).error();
   BOOST_TEST((why.code() == errc::corrupt_data), why.to_string());
   BOOST_TEST(why.detail().find("model m step 7, tensor t0") != std::string::npos, why.detail());
 }
@@ -400,7 +400,7 @@ BOOST_AUTO_TEST_CASE(a_restore_goes_before_a_verification_that_was_asked_for_fir
   BOOST_TEST(!answered());
   fabric->deliver();
   sched.run();
-  BOOST_TEST(outcome<load_receipt>(restore).has_value());
+  BOOST_TEST(outcome<load_reply>(restore).has_value());
   BOOST_TEST(verified(verification).has_value());
 }
 
@@ -426,7 +426,7 @@ BOOST_AUTO_TEST_CASE(an_operation_that_gives_up_while_it_waits_for_staging_memor
     BOOST_TEST(lender.waiting == 1u, lender.name);
   pass(1500ms);
   BOOST_TEST((outcome<save_receipt>(staged).error().code() == errc::deadline_exceeded));
-  BOOST_TEST((outcome<load_receipt>(restore).error().code() == errc::deadline_exceeded));
+  BOOST_TEST((outcome<load_reply>(restore).error().code() == errc::deadline_exceeded));
   for (auto& lender : lent->report())
     BOOST_TEST(lender.waiting == 0u, lender.name);
   stop();
@@ -505,7 +505,7 @@ BOOST_AUTO_TEST_CASE(an_ended_actor_and_a_store_that_never_answers_let_go_of_eac
   BOOST_TEST(!outcome<save_receipt>(staged).has_value());
   BOOST_TEST(!outcome<enroll_receipt>(registering).has_value());
   BOOST_TEST(!outcome<shard_spec>(describing).has_value());
-  BOOST_TEST(!outcome<repack_receipt>(repacking).has_value());
+  BOOST_TEST(!outcome<repack_report>(repacking).has_value());
   // The fixture's own two.
   BOOST_TEST(store.use_count() == 2);
 }

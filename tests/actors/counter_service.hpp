@@ -43,7 +43,7 @@ struct counter_service
       actors::method<count_request, count_reply>, actors::method<echo_request, echo_reply>> {};
 
 using counter_actor = actors::actor_of<counter_service>::extend<
-  caf::replies_to<actors::provider_status_request>::with<actors::provider_status>>;
+  caf::replies_to<actors::provider_status_request>::with<provider_status>>;
 
 class counters : public actors::provider_actor<counter_actor> {
 public:
@@ -74,7 +74,7 @@ private:
     return {std::move(request.text), bytes};
   }
 
-  actors::provider_status report(const actors::provider_status_request&) {
+  provider_status report(const actors::provider_status_request&) {
     auto status = common_status();
     status.kind = "counters";
     status.used_bytes = totals_.size();

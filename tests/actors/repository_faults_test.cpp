@@ -173,7 +173,7 @@ private:
     auto floor = m.floor;
     auto erased = m.erased;
     auto heard = [this, &m, memory, floor, erased,
-                  found = std::move(found)](result<load_receipt> receipt) mutable {
+                  found = std::move(found)](result<load_reply> receipt) mutable {
       auto bytes = memory ? memory->bytes() : std::vector<std::byte>{};
       if (memory)
         memory->withdraw();
@@ -187,7 +187,7 @@ private:
       found.version = receipt->version;
       loads_.push_back(std::move(found));
     };
-    ask<load_receipt>(std::move(r), "loading " + m.name, std::move(heard));
+    ask<load_reply>(std::move(r), "loading " + m.name, std::move(heard));
   }
 
   void check_refusal(

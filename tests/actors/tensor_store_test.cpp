@@ -118,7 +118,7 @@ struct disk_fixture : store_fixture {
   }
 
   /// Loads in a message, while the bucket's thread is busy.
-  result<load_receipt> load_at_once() {
+  result<load_reply> load_at_once() {
     held_pool held{*bucket};
     BOOST_REQUIRE(held.holds());
     load_request l;
@@ -126,7 +126,7 @@ struct disk_fixture : store_fixture {
     l.selections = {{{"t0", dtype::u8, {tiny_bytes}}, false, 0}};
     auto loading = ask(l);
     BOOST_REQUIRE(answered());
-    return outcome<load_receipt>(loading);
+    return outcome<load_reply>(loading);
   }
 
   scratch_directory directory;
@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(one_message_has_a_bound_of_requests) {
   many.items.resize(requests_together_max + 1);
   auto pending = ask(many);
   sched.run();
-  auto r = outcome<outcomes_of<load_receipt>>(pending);
+  auto r = outcome<outcomes_of<load_reply>>(pending);
   BOOST_TEST_REQUIRE(!r.has_value());
   BOOST_TEST((r.error().code() == errc::invalid_argument));
 }
@@ -359,7 +359,7 @@ BOOST_AUTO_TEST_CASE(long_transfers_move_in_portions_which_have_a_time_each) {
   finish(0, 128);
   finish(128, 384);
   finish(384, digests.size());
-  auto loaded = outcome<load_receipt>(loading);
+  auto loaded = outcome<load_reply>(loading);
   BOOST_TEST_REQUIRE(loaded.has_value());
   BOOST_TEST(loaded->verified);
 }
@@ -515,7 +515,7 @@ BOOST_AUTO_TEST_CASE(few_bytes_need_no_transfer) {
   l.model = "m";
   l.selections = {{{"t", dtype::u8, {100}}, false, 0}};
   auto loaded = ask(l);
-  auto receipt = outcome<load_receipt>(loaded);
+  auto receipt = outcome<load_reply>(loaded);
   BOOST_TEST((receipt->eager == small_bytes(100, 42)));
   BOOST_TEST(receipt->verified);
 }
@@ -536,7 +536,7 @@ BOOST_AUTO_TEST_CASE(bytes_that_changed_at_rest_are_never_returned_as_good) {
   l.model = "m";
   l.selections = {{{"t", dtype::u8, {1}}, true, 3}};
   auto loaded = ask(l);
-  auto outcome_of_load = outcome<load_receipt>(loaded);
+  auto outcome_of_load = outcome<load_reply>(loaded);
   BOOST_TEST((outcome_of_load.error().code() == errc::corrupt_data));
   BOOST_TEST(outcome_of_load.error().detail().find("tensor t") != std::string::npos);
 }
@@ -557,11 +557,11 @@ BOOST_AUTO_TEST_CASE(digests_of_a_push_are_compared_with_those_of_the_store) {
   auto fine = ask(l);
   fabric->finish({}, {good});
   sched.run();
-  BOOST_TEST(outcome<load_receipt>(fine).has_value());
+  BOOST_TEST(outcome<load_reply>(fine).has_value());
   auto bad = ask(l);
   fabric->finish({}, {good + 1});
   sched.run();
-  BOOST_TEST((outcome<load_receipt>(bad).error().code() == errc::corrupt_data));
+  BOOST_TEST((outcome<load_reply>(bad).error().code() == errc::corrupt_data));
 }
 
 BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
@@ -583,7 +583,7 @@ BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
   BOOST_TEST((*fabric->waiting[0].what.ops[0].local == std::byte{1}));
   fabric->finish();
   sched.run();
-  BOOST_TEST(outcome<load_receipt>(loading).has_value());
+  BOOST_TEST(outcome<load_reply>(loading).has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

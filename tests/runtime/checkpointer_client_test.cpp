@@ -25,7 +25,7 @@ using actors::save_request;
 
 namespace {
 
-actors::provider_entry pool(const std::string& name) { return testing::listed(name, true); }
+provider_entry pool(const std::string& name) { return testing::listed(name, true); }
 
 // Registers each client under the next number; saves at once.
 struct fixture {
@@ -52,8 +52,8 @@ struct fixture {
     service.on<enroll_request>([this](auto&, auto reply) { reply(next_registration()); });
   }
 
-  actors::enroll_receipt next_registration() {
-    actors::enroll_receipt r;
+  enroll_receipt next_registration() {
+    enroll_receipt r;
     r.registration = ++registrations;
     return r;
   }
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(after_a_save_is_cancelled_its_tensors_are_out_of_reach_for_
 BOOST_AUTO_TEST_CASE(a_save_given_up_while_it_registers_again_does_not_spoil_the_next) {
   auto job = attach();
   refuses_saves(errc::not_found);
-  promise<std::function<void(result<actors::enroll_receipt>)>> asked;
+  promise<std::function<void(result<enroll_receipt>)>> asked;
   service.on<enroll_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
   auto save = job.save(1);
   auto reply = asked.get_future().get();
@@ -285,7 +285,7 @@ BOOST_AUTO_TEST_CASE(a_save_cancelled_between_two_tries_to_register_again_does_n
 BOOST_AUTO_TEST_CASE(who_saves_while_a_given_up_registration_is_on_its_way_gets_one_of_its_own) {
   auto job = attach();
   refuses_saves(errc::not_found);
-  promise<std::function<void(result<actors::enroll_receipt>)>> asked;
+  promise<std::function<void(result<enroll_receipt>)>> asked;
   service.on<enroll_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
   auto save = job.save(1);
   auto reply = asked.get_future().get();
@@ -303,7 +303,7 @@ BOOST_AUTO_TEST_CASE(who_saves_while_a_given_up_registration_is_on_its_way_gets_
 BOOST_AUTO_TEST_CASE(a_save_that_waits_for_the_registration_of_a_cancelled_one_goes_on) {
   auto job = attach();
   refuses_saves(errc::not_found);
-  promise<std::function<void(result<actors::enroll_receipt>)>> asked;
+  promise<std::function<void(result<enroll_receipt>)>> asked;
   service.on<enroll_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
   auto first = job.save(1), second = job.save(2);
   auto reply = asked.get_future().get();
@@ -608,7 +608,7 @@ BOOST_AUTO_TEST_CASE(receipts_about_another_step_are_refused) {
     auto saved = job.save(asked).durable.result();
     BOOST_TEST(saved.has_value() == (asked == answered));
     BOOST_TEST(job.fence().ok() == (asked == answered));
-    actors::load_receipt loaded;
+    actors::load_reply loaded;
     loaded.model = receipt.model;
     loaded.version = receipt.step;
     loaded.size_bytes = receipt.size_bytes;

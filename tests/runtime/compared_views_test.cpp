@@ -31,8 +31,8 @@ struct fake_provider {
   std::function<void()> when_located;
 };
 
-std::vector<actors::provider_entry> entries_of(const std::vector<std::string>& names) {
-  std::vector<actors::provider_entry> out;
+std::vector<provider_entry> entries_of(const std::vector<std::string>& names) {
+  std::vector<provider_entry> out;
   for (auto& name : names)
     out.emplace_back(testing::listed(name)).id = name;
   return out;
@@ -168,11 +168,11 @@ private:
       r.version = at->second.version;
       return r;
     });
-    answer<actors::load_request>([](auto& p, auto& request) -> result<load_receipt> {
+    answer<actors::load_request>([](auto& p, auto& request) -> result<actors::load_reply> {
       auto may = p.keeper->may_answer(request.model, request.by);
       return fail(may.ok() ? status{errc::not_found, "it keeps no bytes"} : may);
     });
-    answer<actors::store_request>([](auto& p, auto& request) -> result<actors::store_receipt> {
+    answer<actors::store_request>([](auto& p, auto& request) -> result<store_receipt> {
       auto may = p.keeper->may_store(request.spec.name, request.by);
       return fail(may ? status{errc::no_space, "it keeps no bytes"} : may.error());
     });

@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(a_store_ends_by_its_deadline_and_says_that_an_older_version
   service.on_for<actors::store_request>([](auto& name, auto& request, auto reply) {
     if (request.by.number == 0)
       return reply(fail(errc::unsupported_version, "others must be asked"));
-    actors::store_receipt r;
+    store_receipt r;
     r.model = request.spec.name;
     r.size_bytes = 8;
     r.provider = name;
@@ -311,7 +311,7 @@ BOOST_AUTO_TEST_CASE(a_verification_gets_what_is_left_of_its_time) {
   std::atomic<std::uint32_t> timeout_ms = 0;
   service.on<actors::verify_request>([&](auto& request, auto reply) {
     timeout_ms = request.timeout_ms;
-    reply(actors::verify_receipt{});
+    reply(verify_receipt{});
   });
   auto c = asks(60'000);
   BOOST_TEST(c.checkpoints().verify("m", 0, 7, 20s).result().has_value());

@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(a_child_that_drops_a_registration_sends_nothing) {
   service.on<actors::list_checkpoints_request>(
     [](auto&, auto reply) { reply(actors::checkpoint_list{}); });
   service.on<actors::enroll_request>([](auto&, auto reply) {
-    actors::enroll_receipt r;
+    enroll_receipt r;
     r.registration = 1;
     reply(r);
   });

@@ -1,5 +1,6 @@
 // Tests a peer that may connect but lies. It is refused, nothing is read or written, and the others
 // are not affected.
+#include <millrace/actors/store/store_messages.hpp>
 #include <millrace/actors/wire/envelope.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/node/node.hpp>
@@ -23,7 +24,6 @@ using namespace millrace::testing;
 using namespace millrace::net;
 using namespace millrace::transport;
 using actors::load_request;
-using actors::store_receipt;
 using actors::store_request;
 
 namespace {
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(a_request_that_decodes_to_too_much_fails_alone) {
   load_request large;
   large.model = "m";
   large.selections.resize(1'000'000);
-  auto refused = liar->ask<load_request, actors::load_receipt>(large);
+  auto refused = liar->ask<load_request, actors::load_reply>(large);
   BOOST_REQUIRE(!refused);
   BOOST_TEST((refused.error().code() == errc::invalid_argument), refused.error().to_string());
   BOOST_TEST(liar->ask(actors::list_request{}).has_value());

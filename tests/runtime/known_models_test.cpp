@@ -9,7 +9,7 @@
 
 using namespace millrace;
 using actors::describe_request;
-using actors::load_receipt;
+using actors::load_reply;
 using actors::load_request;
 
 namespace {
@@ -39,8 +39,8 @@ struct fixture {
     service.on<load_request>([record](auto& asked, auto reply) { reply(answer(record, asked)); });
   }
 
-  static result<load_receipt> answer(const model_record& record, const load_request& asked) {
-    load_receipt r;
+  static result<load_reply> answer(const model_record& record, const load_request& asked) {
+    load_reply r;
     for (auto& s : asked.selections) {
       auto& all = record.spec.tensors.tensors;
       auto found = std::ranges::find(all, s.expected.name, &tensor_desc::name);
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(a_cancelled_load_of_a_known_model_leaves_the_buffer_alone) 
   auto record = record_of(two, 1);
   has(record);
   BOOST_TEST(load_all(1) == 2u);
-  promise<std::function<void(result<load_receipt>)>> asked;
+  promise<std::function<void(result<load_reply>)>> asked;
   service.on<load_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
   auto pending = repo.load("m", {"a.w"}, buffer);
   auto reply = asked.get_future().get();

@@ -12,7 +12,7 @@ using namespace millrace;
 using actors::describe_request;
 using actors::erase_request;
 using actors::load_many_request;
-using actors::load_receipt;
+using actors::load_reply;
 using actors::load_request;
 using actors::resolve_request;
 using actors::store_many_request;
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(a_load_cancelled_while_the_model_is_described_touches_nothi
 BOOST_AUTO_TEST_CASE(a_usual_look_up_is_one_message) {
   tensor_view view{{"a", dtype::u8, {100}}, buffer.data(), {}};
   service.on<load_request>([](auto&, auto reply) {
-    load_receipt r;
+    load_reply r;
     r.eager.resize(100);
     reply(r);
   });
@@ -165,13 +165,13 @@ BOOST_AUTO_TEST_CASE(a_listing_searches_once_however_many_marks_it_removes) {
 
 BOOST_AUTO_TEST_CASE(bytes_inside_a_reply_do_not_arrive_after_a_cancellation) {
   auto small = std::span{buffer}.first(100); // few enough for that
-  promise<std::function<void(result<load_receipt>)>> asked;
+  promise<std::function<void(result<load_reply>)>> asked;
   service.on<load_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
   tensor_view view{{"a", dtype::u8, {small.size()}}, small.data(), {}};
   auto load = repo.load("m", {{view, {}}});
   auto reply = asked.get_future().get();
   load.cancel();
-  load_receipt r;
+  load_reply r;
   r.eager.resize(small.size());
   std::fill(r.eager.begin(), r.eager.end(), std::uint8_t{42});
   reply(r);
@@ -212,12 +212,12 @@ BOOST_AUTO_TEST_CASE(the_record_of_another_model_or_version_is_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(receipts_about_something_else_are_refused) {
-  load_receipt honest;
+  load_reply honest;
   honest.model = "m";
   honest.version = 2;
   honest.size_bytes = 100;
   honest.eager.resize(100);
-  auto answers = [&](const load_receipt& r) {
+  auto answers = [&](const load_reply& r) {
     service.on<load_request>([r](auto&, auto reply) { reply(r); });
     tensor_view view{{"a", dtype::u8, {100}}, buffer.data(), {}};
     return repo.load("m", {{view, {}}}, {.version = 2}).result();
@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(receipts_about_something_else_are_refused) {
   tensor_view whole{{"a", dtype::u8, {100}}, buffer.data(), {}};
   BOOST_TEST(repo.load("m", {{whole, {}}}).result().has_value());
   auto stores = [&](const std::string& model, std::uint64_t size_bytes) {
-    actors::store_receipt r;
+    store_receipt r;
     r.model = model;
     r.version = 1;
     r.size_bytes = size_bytes;
@@ -303,18 +303,17 @@ Receipt receipt_about(const std::string& model, std::uint64_t version, std::uint
   return r;
 }
 
-actors::outcomes_of<actors::store_receipt> receipts_for(const store_many_request& asked) {
-  actors::outcomes_of<actors::store_receipt> out;
+actors::outcomes_of<store_receipt> receipts_for(const store_many_request& asked) {
+  actors::outcomes_of<store_receipt> out;
   for (auto& item : asked.items)
-    out.items.push_back({0, {}, receipt_about<actors::store_receipt>(item.spec.name, 1, 1)});
+    out.items.push_back({0, {}, receipt_about<store_receipt>(item.spec.name, 1, 1)});
   return out;
 }
 
 BOOST_AUTO_TEST_CASE(small_requests_travel_together) {
   service.on<store_many_request>([](auto& asked, auto reply) { reply(receipts_for(asked)); });
-  service.on<store_request>([](auto& asked, auto reply) {
-    reply(receipt_about<actors::store_receipt>(asked.spec.name, 1, 1));
-  });
+  service.on<store_request>(
+    [](auto& asked, auto reply) { reply(receipt_about<store_receipt>(asked.spec.name, 1, 1)); });
   for (auto& r : when_all(repo.store_many(small_stores(300, buffer[0]))).get())
     BOOST_TEST(r.has_value());
   BOOST_TEST(service.asked<store_many_request>() == 2u); // 256 and 44
@@ -359,9 +358,8 @@ BOOST_AUTO_TEST_CASE(one_of_several_that_must_be_asked_again_is_asked_alone) {
     out.items[1] = {static_cast<std::uint8_t>(errc::unknown_layers), "layers", {}};
     reply(out);
   });
-  service.on<store_request>([](auto& asked, auto reply) {
-    reply(receipt_about<actors::store_receipt>(asked.spec.name, 7, 1));
-  });
+  service.on<store_request>(
+    [](auto& asked, auto reply) { reply(receipt_about<store_receipt>(asked.spec.name, 7, 1)); });
   auto outcomes = when_all(repo.store_many(small_stores(3, buffer[0]))).get();
   BOOST_TEST((outcomes[1] && outcomes[1]->version == 7));
   BOOST_TEST((outcomes[0] && outcomes[2]));
@@ -369,7 +367,7 @@ BOOST_AUTO_TEST_CASE(one_of_several_that_must_be_asked_again_is_asked_alone) {
 }
 
 BOOST_AUTO_TEST_CASE(one_of_several_loads_can_be_cancelled) {
-  promise<std::function<void(result<actors::outcomes_of<load_receipt>>)>> asked;
+  promise<std::function<void(result<actors::outcomes_of<load_reply>>)>> asked;
   service.on<load_many_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
   std::vector<model_to_load> loads;
   for (int i = 0; i < 2; ++i)
@@ -379,9 +377,9 @@ BOOST_AUTO_TEST_CASE(one_of_several_loads_can_be_cancelled) {
   auto pending = repo.load_many(loads);
   auto reply = asked.get_future().get();
   pending[0].cancel();
-  actors::outcomes_of<load_receipt> out;
+  actors::outcomes_of<load_reply> out;
   for (auto* name : {"m0", "m1"}) {
-    out.items.push_back({0, {}, receipt_about<load_receipt>(name, 1, 100)});
+    out.items.push_back({0, {}, receipt_about<load_reply>(name, 1, 100)});
     out.items.back().receipt.eager.assign(100, 42);
   }
   reply(out);

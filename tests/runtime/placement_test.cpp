@@ -12,10 +12,10 @@ using runtime::place_checkpoints;
 
 namespace {
 
-std::vector<actors::provider_entry> providers(int count) {
-  std::vector<actors::provider_entry> out;
+std::vector<provider_entry> providers(int count) {
+  std::vector<provider_entry> out;
   for (int i = 0; i < count; ++i) {
-    actors::provider_entry p;
+    provider_entry p;
     p.name = "p" + std::to_string(i);
     p.group = "default";
     out.push_back(p);
@@ -23,7 +23,7 @@ std::vector<actors::provider_entry> providers(int count) {
   return out;
 }
 
-std::string winner(const std::string& model, const std::vector<actors::provider_entry>& all) {
+std::string winner(const std::string& model, const std::vector<provider_entry>& all) {
   return all[place(model, "default", all).value()].name;
 }
 

@@ -69,7 +69,7 @@ struct scripted {
       [](auto&, auto reply) { reply(actors::checkpoint_list{}); });
     service.on<enroll_request>([this](auto& request, auto reply) {
       source = request.source;
-      actors::enroll_receipt r;
+      enroll_receipt r;
       r.registration = 1;
       reply(r);
     });

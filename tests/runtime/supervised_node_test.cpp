@@ -2,7 +2,9 @@
 // `status` see of it.
 #include "three_providers.hpp"
 
+#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/actors/staging/staging_manager.hpp>
+#include <millrace/actors/store/store_messages.hpp>
 #include <millrace/runtime/node/engine.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/stall_watch.hpp>
@@ -43,7 +45,7 @@ struct supervised_node : three_providers {
     return loaded == bytes;
   }
 
-  static actors::provider_status status_of(const client& c, const std::string& name) {
+  static provider_status status_of(const client& c, const std::string& name) {
     auto nodes = c.status().get();
     for (auto& p : nodes.at(0).value().providers)
       if (p.name == name)

@@ -63,7 +63,7 @@ struct fixture {
     service.on<actors::list_checkpoints_request>(
       [](auto&, auto reply) { reply(actors::checkpoint_list{}); });
     service.on<actors::enroll_request>([](auto&, auto reply) {
-      actors::enroll_receipt r;
+      enroll_receipt r;
       r.registration = 1;
       reply(r);
     });

@@ -69,7 +69,7 @@ public:
   }
 
 private:
-  storage::flush::flush_counters counters() const {
+  flush_counters counters() const {
     return c_.status_of(rests_).providers.at(0).checkpoints.flushed;
   }
   std::uint64_t newest_at_ns() const {

@@ -43,7 +43,7 @@ void copy_data(const std::string& from, const std::string& to) {
   demand(done && errno == ENXIO, "the image of a pool is copied");
 }
 
-void demand_no_staging(const actors::node_status& now) {
+void demand_no_staging(const node_status& now) {
   demand(
     now.staging_used_bytes == 0,
     fmt::format(
@@ -51,7 +51,7 @@ void demand_no_staging(const actors::node_status& now) {
 }
 
 // A lease after the last use, all budgets have been given back.
-void demand_no_budgets(const actors::node_status& now) {
+void demand_no_budgets(const node_status& now) {
   for (auto& one : now.staging)
     demand(
       one.budget_bytes == 0 && one.used_bytes == 0 && one.waiting == 0,
@@ -166,7 +166,7 @@ status cluster::start(const provider_list& file, const std::string& rests) {
   return {};
 }
 
-actors::node_status cluster::status_of(const std::string& rests) {
+node_status cluster::status_of(const std::string& rests) {
   auto& n = nodes_[rests];
   return in.as(*n.in, [&] {
     auto answers = n.runs->client().status().get();

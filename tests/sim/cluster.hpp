@@ -80,7 +80,7 @@ public:
   std::string flush_directory(const std::string& rests) const {
     return disks_.path_of(rests) + "/steps";
   }
-  actors::node_status status_of(const std::string& rests);
+  node_status status_of(const std::string& rests);
 
   /// The settings of a client with this file.
   config::settings settings(const provider_list& file) const;

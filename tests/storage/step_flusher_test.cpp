@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_step_of_a_hundred_ranks_is_copied_whole) {
   auto closed = subject->close(patience_ms);
   BOOST_TEST(closed.ok(), closed.to_string());
   check_flushed(dir, "wide", 7, ranks);
-  BOOST_TEST((subject->counters() == storage::flush::flush_counters{0, 1, 0, ranks * 300}));
+  BOOST_TEST((subject->counters() == flush_counters{0, 1, 0, ranks * 300}));
 }
 
 BOOST_AUTO_TEST_CASE(a_start_catches_up_with_a_hundred_models) {
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_copied_is_counted_and_the_next_step_is_copie
   subject->saved(shard.model, 1);
   BOOST_TEST(subject->close(patience_ms).ok());
   check_flushed(dir, "m", 1, 1);
-  BOOST_TEST((subject->counters() == storage::flush::flush_counters{0, 1, 1, 300}));
+  BOOST_TEST((subject->counters() == flush_counters{0, 1, 1, 300}));
 }
 
 BOOST_AUTO_TEST_CASE(closing_leaves_a_copy_behind_that_does_not_end) {

@@ -65,6 +65,6 @@ checkpoint_summary summary_of(storage::checkpoint_store& subject, const std::str
 
 status erase(
   storage::checkpoint_store& subject, std::string model, std::optional<std::uint64_t> step = {});
-result<storage::repack_report> repack(storage::checkpoint_store& subject);
+result<repack_report> repack(storage::checkpoint_store& subject);
 
 } // namespace millrace::testing

@@ -142,11 +142,10 @@ public:
     });
   }
 
-  void repack(
-    storage::progress_callback progress, completion<storage::repack_report> done) override {
+  void repack(storage::progress_callback progress, completion<repack_report> done) override {
     ++repacks;
     answer(hold_repack, [this, progress = std::move(progress), done = std::move(done)] {
-      storage::repack_report report;
+      repack_report report;
       report.stopped_early = !progress(0, 1);
       if (!report.stopped_early)
         report.freed_bytes = freed_by_repack;

@@ -95,8 +95,8 @@ public:
   }
   const std::shared_ptr<transport::mover_pool>& movers() const noexcept override { return none_; }
   void invalidate(const void*, std::uint64_t) override {}
-  std::vector<transport::path_stats> paths() const override { return {}; }
-  std::vector<transport::driver_report> reports() const override { return {}; }
+  std::vector<path_stats> paths() const override { return {}; }
+  std::vector<driver_report> reports() const override { return {}; }
 
 private:
   held take() {

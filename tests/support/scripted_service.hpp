@@ -19,8 +19,8 @@
 namespace millrace::testing {
 
 /// Returns a provider of the directory's default group, with checkpoints or with models alone.
-inline actors::provider_entry listed(const std::string& name, bool checkpoints = false) {
-  actors::provider_entry p;
+inline provider_entry listed(const std::string& name, bool checkpoints = false) {
+  provider_entry p;
   p.name = name;
   p.group = "default";
   p.checkpoints = checkpoints;
@@ -43,7 +43,7 @@ public:
   using answer = typename scripts_of<Request>::answer;
 
   /// Its directory lists these providers, all of its only node "n0".
-  explicit scripted_service(std::vector<actors::provider_entry> providers) {
+  explicit scripted_service(std::vector<provider_entry> providers) {
     actors::directory where;
     where.node = "n0";
     where.eager_bytes_max = 4096;

@@ -64,7 +64,7 @@ public:
     const std::string& model, std::optional<std::uint64_t> step) = 0;
 
   /// Returns what was reclaimed, per provider or for the pool.
-  virtual std::vector<result<std::pair<std::string, storage::repack_report>>> repack(
+  virtual std::vector<result<std::pair<std::string, repack_report>>> repack(
     const storage::progress_callback& progress) = 0;
 };
 

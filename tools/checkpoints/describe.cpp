@@ -117,7 +117,7 @@ json to_json(const shard_spec& shard) {
     {"tensors", tensors}};
 }
 
-json to_json(const storage::repack_report& report) {
+json to_json(const repack_report& report) {
   return {
     {"freed_bytes", report.freed_bytes},
     {"moved_bytes", report.moved_bytes},

@@ -12,7 +12,7 @@ namespace millrace::tools {
 
 json to_json(const checkpoint_summary& model);
 json to_json(const shard_spec& shard);
-json to_json(const storage::repack_report& report);
+json to_json(const repack_report& report);
 
 /// One line per model.
 void print(std::ostream& out, const std::vector<listed<checkpoint_summary>::entry>& models);

@@ -200,9 +200,9 @@ public:
     return gone ? status{} : gone.error();
   }
 
-  std::vector<result<std::pair<std::string, storage::repack_report>>> repack(
+  std::vector<result<std::pair<std::string, repack_report>>> repack(
     const storage::progress_callback& progress) override {
-    auto report = await<storage::repack_report>(
+    auto report = await<repack_report>(
       long_wait, [&](auto done) { store_->repack(progress, std::move(done)); });
     return {report.map([&](auto& r) { return std::pair{path_, r}; })};
   }

@@ -132,7 +132,7 @@ public:
     return gone ? status{} : gone.error();
   }
 
-  std::vector<result<std::pair<std::string, storage::repack_report>>> repack(
+  std::vector<result<std::pair<std::string, repack_report>>> repack(
     const storage::progress_callback& progress) override {
     auto answers = outcome_of(all_.repack(), progress);
     if (!answers)

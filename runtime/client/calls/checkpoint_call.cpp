@@ -66,7 +66,7 @@ result<std::size_t> pick_keeper(
   return best->provider;
 }
 
-bool lists(const std::vector<actors::provider_entry>& all, const actors::provider_entry& p) {
+bool lists(const std::vector<provider_entry>& all, const provider_entry& p) {
   return std::ranges::any_of(
     all, [&](auto& entry) { return entry.name == p.name && entry.node == p.node; });
 }
@@ -75,7 +75,7 @@ bool lists(const std::vector<actors::provider_entry>& all, const actors::provide
 result<keepers> keepers_among(
   client_core& core, const std::string& group, const std::string& model,
   const std::vector<actors::directory>& answers) {
-  std::vector<actors::provider_entry> now;
+  std::vector<provider_entry> now;
   auto all = core.where().providers;
   for (auto& where : answers)
     for (auto& p : where.providers)
@@ -208,7 +208,7 @@ future<shard_spec> describe_shard(
 
 namespace {
 
-status of_extra(const status& why, const actors::load_receipt& of) {
+status of_extra(const status& why, const load_receipt& of) {
   auto replaced = why.code() == errc::not_found;
   return status{
     replaced ? errc::busy : why.code(), "the user's bytes of step {} of {}: {}", of.version,
@@ -219,7 +219,7 @@ status of_extra(const status& why, const actors::load_receipt& of) {
 // Asks for the user's bytes of the version that a receipt names, and finishes the call with both.
 void read_extra(
   const std::shared_ptr<load_call>& call, const std::shared_ptr<client_core>& core,
-  std::size_t provider, std::uint32_t rank, time_point deadline, actors::load_receipt loaded) {
+  std::size_t provider, std::uint32_t rank, time_point deadline, actors::load_reply loaded) {
   if (loaded.extra_bytes > extra_bytes_max)
     return call->finish(fail(
       errc::protocol_error, "provider {} says that step {} of {} has {} bytes of the user",
@@ -241,7 +241,7 @@ void read_extra(
     return call->finish(fail(of_extra(target.error(), loaded)));
   request.target = *target;
   reading->outcome().then(
-    [call, into, loaded = std::move(loaded)](const result<actors::load_receipt>& r) mutable {
+    [call, into, loaded = std::move(loaded)](const result<load_receipt>& r) mutable {
       if (!r)
         return call->finish(fail(of_extra(r.error(), loaded)));
       loaded.extra = std::move(*into);
@@ -249,7 +249,7 @@ void read_extra(
     });
   core->ask_until<checkpoint_service>(
     deadline, provider, std::move(request),
-    [reading](result<actors::load_receipt> r) { reading->finish(std::move(r)); });
+    [reading](result<actors::load_reply> r) { reading->finish(std::move(r)); });
 }
 
 } // namespace
@@ -274,7 +274,7 @@ void restore_into(
   request.target = *target;
   core->ask_until<checkpoint_service>(
     deadline, provider, std::move(request),
-    [call, core, provider, rank, deadline, extra](result<actors::load_receipt> r) {
+    [call, core, provider, rank, deadline, extra](result<actors::load_reply> r) {
       if (!r || r->extra_bytes == 0 || extra == with_extra::no)
         return call->finish(std::move(r));
       // The bytes of a receipt that is wrong are not asked for.

@@ -18,7 +18,7 @@ constexpr std::size_t chains_max = 64;
 // The key of the node at the address given to the client, until the node has said its name.
 constexpr auto first_node = "";
 
-const actors::node_entry* find_node(const actors::directory& where, const std::string& name) {
+const node_entry* find_node(const actors::directory& where, const std::string& name) {
   for (auto& node : where.nodes)
     if (node.name == name)
       return &node;
@@ -82,7 +82,7 @@ std::size_t client_core::number_of(const group_member& member, const std::string
     return found->second;
   if (auto known = known_number(member.name, member.node))
     return *known;
-  actors::provider_entry entry;
+  provider_entry entry;
   entry.name = member.name;
   entry.node = member.node;
   entry.group = group;
@@ -92,7 +92,7 @@ std::size_t client_core::number_of(const group_member& member, const std::string
   return add(std::move(entry));
 }
 
-std::size_t client_core::number_of(const actors::provider_entry& entry) {
+std::size_t client_core::number_of(const provider_entry& entry) {
   std::lock_guard guard{mutex_};
   auto known = known_number(entry.name, entry.node);
   return known ? *known : add(entry);
@@ -106,7 +106,7 @@ std::optional<std::size_t> client_core::known_number(
   return {};
 }
 
-std::size_t client_core::add(actors::provider_entry entry) {
+std::size_t client_core::add(provider_entry entry) {
   known_.emplace_back(std::move(entry), engine_->settings().client.layer_cache_entries);
   return known_.size() - 1;
 }
@@ -146,7 +146,7 @@ void client_core::learn_ids(const std::vector<actors::directory>& answers) {
       found_.erase(id);
 }
 
-const actors::provider_entry& client_core::entry(std::size_t provider) {
+const provider_entry& client_core::entry(std::size_t provider) {
   std::lock_guard guard{mutex_};
   return known_[provider].entry;
 }
@@ -180,8 +180,8 @@ result<std::size_t> client_core::place_now(const std::string& model, const std::
 }
 
 result<std::size_t> client_core::place_new(const std::string& model, const std::string& group) {
-  auto is_there = std::ranges::find(where_.providers, group, &actors::provider_entry::group) !=
-    where_.providers.end();
+  auto is_there =
+    std::ranges::find(where_.providers, group, &provider_entry::group) != where_.providers.end();
   return is_there ? place_now(model, group) : place(model, group, where_.providers);
 }
 
@@ -318,7 +318,7 @@ bool client_core::sends_at_once(std::size_t provider) {
 }
 
 // Nodes that the directory lacks are known by a provider that a view names.
-actors::node_entry client_core::node_called(const std::string& node) const {
+node_entry client_core::node_called(const std::string& node) const {
   if (auto* known = find_node(where_, node))
     return *known;
   for (auto& known : known_)

@@ -76,11 +76,11 @@ public:
   told_layers& told(std::size_t provider);
 
   /// Returns provider number `provider`: one of the directory, or one that `number_of` has added.
-  const actors::provider_entry& entry(std::size_t provider);
+  const provider_entry& entry(std::size_t provider);
   /// Returns the number of a provider that a view or a node names. One that a node has said to have
   /// under another name now is that one.
   std::size_t number_of(const group_member& member, const std::string& group);
-  std::size_t number_of(const actors::provider_entry& entry);
+  std::size_t number_of(const provider_entry& entry);
 
   /// Returns the timeout asked for, or the client's request timeout; at most what a message can
   /// hold.
@@ -209,17 +209,17 @@ private:
 
   // A provider, and what this client has for it.
   struct known_provider {
-    known_provider(actors::provider_entry e, std::size_t layers_max)
+    known_provider(provider_entry e, std::size_t layers_max)
       : entry(std::move(e)), told(layers_max) {}
 
-    actors::provider_entry entry;
+    provider_entry entry;
     told_layers told;
     std::shared_ptr<actors::remote_node> via; // null until it is asked
   };
 
   // `via`: null if the provider is one of the node in this process.
   struct way {
-    const actors::provider_entry& entry;
+    const provider_entry& entry;
     std::shared_ptr<actors::remote_node> via;
   };
 
@@ -262,9 +262,9 @@ private:
   void learn(actors::directory where);
   void prepare_tables();
   std::optional<std::size_t> known_number(const std::string& name, const std::string& node) const;
-  std::size_t add(actors::provider_entry entry);
+  std::size_t add(provider_entry entry);
   void learn_ids(const std::vector<actors::directory>& answers);
-  actors::node_entry node_called(const std::string& node) const;
+  node_entry node_called(const std::string& node) const;
   std::shared_ptr<engine> engine_;
   actors::directory where_;
   std::string first_address_;

@@ -15,8 +15,6 @@ namespace millrace::runtime {
 
 namespace {
 
-using actors::load_receipt;
-
 // The most questions and loads under way of one load: enough to keep a provider busy.
 constexpr std::size_t asked_at_once = 64;
 constexpr std::size_t loads_at_once = 16;

@@ -3,8 +3,6 @@
 
 namespace millrace::runtime {
 
-using actors::load_receipt;
-
 std::shared_ptr<load_call> load_call::make(std::shared_ptr<client_core> core) {
   std::shared_ptr<load_call> call{new load_call{std::move(core)}};
   // The caller does not have the future yet, so it cannot have cancelled.
@@ -41,26 +39,29 @@ void load_call::give_up() {
   region_.withdraw();
 }
 
-void load_call::finish(result<load_receipt> outcome) {
+void load_call::finish(result<actors::load_reply> outcome) {
   // After this call no peer writes to the caller's memory.
   region_.withdraw();
   outcome = check(std::move(outcome));
   if (std::lock_guard guard{mutex_}; outcome && eager_ && !given_up_)
-    outcome = scatter(std::move(*outcome));
-  done_.set(std::move(outcome));
+    if (auto bad = scatter(outcome->eager); !bad.ok())
+      outcome = fail(std::move(bad));
+  if (!outcome)
+    return static_cast<void>(done_.set(fail(std::move(outcome.error()))));
+  // The rest of the reply is for this class alone.
+  done_.set(load_receipt{std::move(*outcome)});
 }
 
-result<load_receipt> load_call::scatter(load_receipt r) const {
+status load_call::scatter(const small_bytes& eager) const {
   auto list = transport::gather_list::of(targets_, access_mode::write);
   if (!list)
-    return fail(list.error());
-  if (list->size_bytes() != r.eager.size())
-    return fail(errc::protocol_error, "the provider sent another number of bytes than asked for");
+    return list.error();
+  if (list->size_bytes() != eager.size())
+    return {errc::protocol_error, "the provider sent another number of bytes than asked for"};
   list->write(
-    0, reinterpret_cast<const std::byte*>(r.eager.data()), r.eager.size(),
+    0, reinterpret_cast<const std::byte*>(eager.data()), eager.size(),
     transport::store_mode::cached);
-  r.eager.clear();
-  return r;
+  return {};
 }
 
 } // namespace millrace::runtime

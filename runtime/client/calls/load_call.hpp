@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/actors/load_messages.hpp>
+#include <millrace/core/kept_blocks.hpp>
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/receipt_check.hpp>
@@ -33,23 +34,23 @@ public:
   /// Returns the views that `open` was given.
   const std::vector<tensor_view>& targets() const noexcept { return targets_; }
   std::uint64_t size_bytes() const noexcept { return asked_.size_bytes; }
-  future<actors::load_receipt> outcome() const { return done_.get_future(); }
+  future<load_receipt> outcome() const { return done_.get_future(); }
 
   /// Returns a receipt about what was asked for. Errors: `protocol_error`; the outcome's own.
-  result<actors::load_receipt> check(result<actors::load_receipt> outcome) const {
+  result<actors::load_reply> check(result<actors::load_reply> outcome) const {
     return check_receipt(std::move(outcome), asked_);
   }
-  void finish(result<actors::load_receipt> outcome);
+  void finish(result<actors::load_reply> outcome);
 
 private:
   explicit load_call(std::shared_ptr<client_core> core)
-    : core_(std::move(core)), done_(core_->make_promise<actors::load_receipt>()) {}
+    : core_(std::move(core)), done_(core_->make_promise<load_receipt>()) {}
 
   void give_up();
-  result<actors::load_receipt> scatter(actors::load_receipt r) const;
+  status scatter(const small_bytes& eager) const;
 
   std::shared_ptr<client_core> core_;
-  promise<actors::load_receipt> done_;
+  promise<load_receipt> done_;
   std::vector<tensor_view> targets_;
   receipt_subject asked_;
   bool eager_ = false;

@@ -146,7 +146,7 @@ std::vector<std::size_t> members_to_ask(client_core& core, const model_places& p
 
 // The client's file may have a name that no view knows: such a provider has no models. One that
 // answered may have another name now.
-bool may_be_silent(const model_places& places, const actors::provider_entry& p) {
+bool may_be_silent(const model_places& places, const provider_entry& p) {
   auto& views = places.history.views;
   if (views.empty() || views.front().members.empty())
     return true;

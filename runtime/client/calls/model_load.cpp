@@ -33,7 +33,7 @@ void begin(
   auto ask = [core, call, model, memory = *memory, targets = std::move(targets), version, deadline,
               batch](
                std::size_t provider, actors::placement_claim by,
-               completion<load_receipt> done) mutable {
+               completion<actors::load_reply> done) mutable {
     actors::load_request request;
     request.model = model;
     request.version = version;
@@ -47,9 +47,9 @@ void begin(
         deadline, provider, std::move(request), call->size_bytes(), std::move(done));
     core->ask_until<actors::store_service>(deadline, provider, std::move(request), std::move(done));
   };
-  std::make_shared<keeper_call<load_receipt>>(
+  std::make_shared<keeper_call<actors::load_reply>>(
     core, from.by.group, model, deadline, std::move(ask),
-    [call](result<load_receipt> r) { call->finish(std::move(r)); })
+    [call](result<actors::load_reply> r) { call->finish(std::move(r)); })
     ->begin_at(from.provider, from.by);
 }
 

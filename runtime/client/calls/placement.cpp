@@ -12,7 +12,7 @@ namespace millrace::runtime {
 
 namespace {
 
-double lot(std::string_view model, const actors::provider_entry& provider) {
+double lot(std::string_view model, const provider_entry& provider) {
   auto& id = provider.id.empty() ? provider.name : provider.id;
   return placement_score(model, id, provider.weight);
 }
@@ -21,21 +21,19 @@ double lot(std::string_view model, const actors::provider_entry& provider) {
 // is none.
 template <class Condition>
 std::size_t draw(
-  std::string_view model, const std::vector<actors::provider_entry>& providers,
-  Condition takes_part) {
+  std::string_view model, const std::vector<provider_entry>& providers, Condition takes_part) {
   auto best = best_scored(providers, takes_part, [&](auto& p) { return lot(model, p); });
   return static_cast<std::size_t>(best - providers.begin());
 }
 
-bool keeps_checkpoints(const actors::provider_entry& provider, std::string_view group) {
+bool keeps_checkpoints(const provider_entry& provider, std::string_view group) {
   return provider.checkpoints && (group.empty() || provider.group == group);
 }
 
 } // namespace
 
 result<std::size_t> place(
-  std::string_view model, std::string_view group,
-  const std::vector<actors::provider_entry>& providers) {
+  std::string_view model, std::string_view group, const std::vector<provider_entry>& providers) {
   auto best = draw(model, providers, [&](auto& p) { return p.group == group; });
   if (best < providers.size())
     return best;
@@ -51,8 +49,7 @@ result<std::size_t> place(
 }
 
 result<std::size_t> place_checkpoints(
-  std::string_view model, std::string_view group,
-  const std::vector<actors::provider_entry>& providers) {
+  std::string_view model, std::string_view group, const std::vector<provider_entry>& providers) {
   auto best = draw(model, providers, [&](auto& p) { return keeps_checkpoints(p, group); });
   if (best < providers.size())
     return best;
@@ -67,7 +64,7 @@ result<std::size_t> place_checkpoints(
 }
 
 std::vector<std::size_t> checkpoint_providers(
-  std::string_view group, const std::vector<actors::provider_entry>& providers) {
+  std::string_view group, const std::vector<provider_entry>& providers) {
   std::vector<std::size_t> out;
   for (std::size_t i = 0; i < providers.size(); ++i)
     if (keeps_checkpoints(providers[i], group))

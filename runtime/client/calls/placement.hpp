@@ -2,7 +2,7 @@
 // Used by the repository and by checkpoints.
 #pragma once
 
-#include <millrace/actors/node/node_messages.hpp>
+#include <millrace/core/cluster_entries.hpp>
 #include <millrace/core/status.hpp>
 
 #include <string_view>
@@ -20,18 +20,16 @@ namespace millrace::runtime {
 /// Source:  DStore, section 3 ("hashing to decide the provider"); we use rendezvous hashing instead
 ///          of modulo.
 result<std::size_t> place(
-  std::string_view model, std::string_view group,
-  const std::vector<actors::provider_entry>& providers);
+  std::string_view model, std::string_view group, const std::vector<provider_entry>& providers);
 
 /// Picks the provider of all shards of a model, among those that keep checkpoints. An empty group
 /// means any of them.
 /// Errors:  `not_found` saying how to configure one.
 result<std::size_t> place_checkpoints(
-  std::string_view model, std::string_view group,
-  const std::vector<actors::provider_entry>& providers);
+  std::string_view model, std::string_view group, const std::vector<provider_entry>& providers);
 
 /// Returns the providers among which `place_checkpoints` chooses.
 std::vector<std::size_t> checkpoint_providers(
-  std::string_view group, const std::vector<actors::provider_entry>& providers);
+  std::string_view group, const std::vector<provider_entry>& providers);
 
 } // namespace millrace::runtime

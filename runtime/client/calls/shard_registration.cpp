@@ -130,12 +130,11 @@ void shard_state::ask_to_enroll() {
   request.busy = options_.busy;
   request.timeout_ms = timeout_ms();
   core_->ask<checkpoint_service>(
-    provider_, std::move(request), [self = shared_from_this()](result<actors::enroll_receipt> r) {
-      self->on_enrolled(std::move(r));
-    });
+    provider_, std::move(request),
+    [self = shared_from_this()](result<enroll_receipt> r) { self->on_enrolled(std::move(r)); });
 }
 
-void shard_state::on_enrolled(result<actors::enroll_receipt> r) {
+void shard_state::on_enrolled(result<enroll_receipt> r) {
   std::vector<waiting> answered;
   auto outcome = r.map([](auto& receipt) { return receipt.registration; });
   std::uint64_t unwanted = 0;

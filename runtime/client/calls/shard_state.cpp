@@ -587,14 +587,14 @@ void shard_state::drop() {
       failed.to_string());
 }
 
-future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> step) {
-  if (auto refused = core_->refused<actors::load_receipt>())
+future<load_receipt> shard_state::restore(std::optional<std::uint64_t> step) {
+  if (auto refused = core_->refused<load_receipt>())
     return *refused;
   std::vector<tensor_view> targets;
   {
     std::lock_guard guard{mutex_};
     if (auto bad = still_reading(); !bad.ok())
-      return ready_future<actors::load_receipt>(fail(std::move(bad)));
+      return ready_future<load_receipt>(fail(std::move(bad)));
     targets = tensors_;
     // Saves after a restore do not belong to the run of the earlier saves. All of them say so,
     // since none is known to have begun before its answer comes.
@@ -606,9 +606,9 @@ future<actors::load_receipt> shard_state::restore(std::optional<std::uint64_t> s
   return restore_shard(options_.rank, whole(std::move(targets)), step);
 }
 
-future<actors::load_receipt> shard_state::restore_shard(
+future<load_receipt> shard_state::restore_shard(
   std::uint32_t rank, std::vector<load_target> targets, std::optional<std::uint64_t> step) {
-  if (auto refused = core_->refused<actors::load_receipt>())
+  if (auto refused = core_->refused<load_receipt>())
     return *refused;
   auto call = load_call::make(core_);
   restore_into(

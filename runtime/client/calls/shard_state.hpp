@@ -35,11 +35,11 @@ public:
   status fence(const device_stream& stream);
   future<void> fence_async();
   status rebind(const std::vector<tensor_view>& tensors);
-  future<actors::load_receipt> restore(std::optional<std::uint64_t> step);
-  future<actors::load_receipt> restore_shard(
+  future<load_receipt> restore(std::optional<std::uint64_t> step);
+  future<load_receipt> restore_shard(
     std::uint32_t rank, std::vector<load_target> targets, std::optional<std::uint64_t> step);
   future<checkpoint_summary> describe() const;
-  const actors::enroll_receipt& receipt() const noexcept { return receipt_; }
+  const enroll_receipt& receipt() const noexcept { return receipt_; }
   status close(bool finished);
   future<void> close_async(bool finished);
   /// Closes and logs a failure. Called when the last owner is destroyed. Does not wait on a thread
@@ -101,7 +101,7 @@ private:
 
   void enroll(const save_record_ptr& wants, completion<std::uint64_t> done);
   void ask_to_enroll();
-  void on_enrolled(result<actors::enroll_receipt> r);
+  void on_enrolled(result<enroll_receipt> r);
   void enroll_patiently(const save_record_ptr& wants, completion<std::uint64_t> done);
   void enroll_until(
     const save_record_ptr& wants, time_point until, std::chrono::milliseconds wait,
@@ -143,7 +143,7 @@ private:
   checkpoint_options options_;
   std::size_t provider_ = 0; // found by `attach`
   shard_spec shard_;
-  actors::enroll_receipt receipt_; // the receipt of the first registration
+  enroll_receipt receipt_; // the receipt of the first registration
 
   mutable std::mutex mutex_;
   std::vector<tensor_view> tensors_; // with the layout of `shard_`

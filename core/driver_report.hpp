@@ -1,5 +1,5 @@
-// The fabric's counts of every driver with every peer, and the report of a driver about itself.
-// `millrace status` shows both unchanged.
+// The counts of every driver with every peer, and the report of a driver about itself. The fabric
+// makes both; `millrace status` shows them unchanged.
 #pragma once
 
 #include <millrace/core/inspect.hpp>
@@ -9,17 +9,17 @@
 #include <utility>
 #include <vector>
 
-namespace millrace::transport {
+namespace millrace {
 
-/// The counts of one driver with one peer, for `status`.
+/// The counts of one driver with one peer, since the start.
 struct path_stats {
   std::string peer;
   std::string driver;
   std::uint64_t bytes = 0;
   std::uint64_t transfers = 0;
   std::uint64_t failures = 0;
-  bool chosen = false; // the next transfer with the peer uses this driver
-  std::uint64_t rate_bytes_per_s = 0;
+  bool chosen = false;                // the next transfer with the peer uses this driver
+  std::uint64_t rate_bytes_per_s = 0; // of the last ten seconds
   std::uint64_t fallbacks = 0; // transfers that failed here and that another driver took over
   std::string last_reason;     // the reason of the last failure
   std::string carrier;         // the driver that carried the bytes of the last transfer
@@ -66,4 +66,4 @@ MILLRACE_INSPECT(report_line, x.name, x.text, x.number, x.is_number)
 MILLRACE_INSPECT(report_table, x.name, x.rows)
 MILLRACE_INSPECT(driver_report, x.about, x.lines, x.tables)
 
-} // namespace millrace::transport
+} // namespace millrace

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-namespace millrace::storage::flush {
+namespace millrace {
 
-/// Counts the steps of checkpoints that are copied to a directory.
+/// Counts the steps of checkpoints that a provider copies to a directory.
 struct flush_counters {
   std::uint64_t waiting = 0; // models with a step that waits or is being copied
   std::uint64_t steps = 0;   // copied since the start, or found in the directory
@@ -22,4 +22,4 @@ typename Inspector::result_type inspect(Inspector& f, flush_counters& x) {
   return f(x.waiting, x.steps, x.failures, x.bytes);
 }
 
-} // namespace millrace::storage::flush
+} // namespace millrace
