@@ -115,6 +115,29 @@ class the_includes_check(unittest.TestCase):
             self.assertEqual(self.named(path, include), [])
 
 
+    def test_finds_all_headers_that_are_installed(self):
+        tree = {
+            "runtime/a.hpp": ["#include <millrace/core/b.hpp>", "#include <vector>", "#include <millrace/version.hpp>"],
+            "core/b.hpp": ["#include <millrace/core/c.hpp>"],
+            "core/c.hpp": ["#include <millrace/core/b.hpp>"],
+            "core/d.hpp": []}
+        self.assertEqual(
+            includes.installed_headers(["runtime/a.hpp"], tree.get), {"runtime/a.hpp", "core/b.hpp", "core/c.hpp"})
+
+    def test_lets_public_headers_show_their_own_types_only(self):
+        shown = [
+            "#include <vector>", "#include <fmt/core.h>", "#include <millrace/core/receipts.hpp>",
+            "#include <millrace/version.hpp>", "  future<load_receipt> load(); // actors::load_reply travels",
+            "  config::settings s;", "  std::shared_ptr<runtime::client_core> core_;"]
+        hidden = [
+            "#include <caf/all.hpp>", "#include <rocksdb/db.h>", "#include <libpmemobj.h>", "#include <sys/mman.h>",
+            "#include <infiniband/verbs.h>", "#include <millrace/actors/service.hpp>",
+            "#include <millrace/storage/bucket.hpp>", "  future<actors::load_reply> load();",
+            "using path = ::millrace::transport::path;", "  caf::actor who;", "  ibv_mr* memory;", "  PMEMobjpool* p;"]
+        self.assertEqual([line for line in shown if list(includes.faults_of_public(line))], [])
+        self.assertEqual([line for line in hidden if not list(includes.faults_of_public(line))], [])
+
+
 class the_quotes_check(unittest.TestCase):
     FILE = "int main() {\n  first();\n  second();\n\n  third();\n}\n"
 

@@ -1,4 +1,5 @@
-"""Checks that includes between rooms point downwards, and that kinds are named by their folders alone.
+"""Checks that includes between rooms point downwards, that kinds are named by their folders alone, and that the public
+headers show nothing of what they hide.
 
 Called by scripts/lint with the files to check. The rooms, who may include whom, and which folders may see a library's
 headers stand in two tables. A kind of driver or bucket is a folder with KIND_driver.hpp or KIND_bucket.hpp.
@@ -47,6 +48,14 @@ KINDS_NAMED_IN = [
 ]
 # These names are words of other things, too: as texts and namespaces they mean nothing.
 COMMON_WORDS = {"local", "memory", "staged"}
+
+# The headers that programs include. `cmake --install` copies them, and all of Millrace that they include; the same list
+# stands in cmake/install_headers.cmake.
+PUBLIC = ["runtime/client/*.hpp", "runtime/configuration.hpp", "runtime/node/node.hpp"]
+# What a public header may be made of: these rooms, the standard library, and these headers.
+PUBLIC_ROOMS = {"core", "config", "runtime"}
+PUBLIC_LIBRARIES = {"fmt/core.h", "tl/expected.hpp"}
+HIDDEN_NAMES = re.compile(r"\b(actors|bindings|net|storage|transport|caf|rocksdb|YAML|spdlog)::|\b(ibv_|PMEM)\w+")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -97,22 +106,61 @@ def names_of_kinds(path, of_rooms):
         yield re.compile(rf"<millrace/{room}/{kind}/|\b{kind}_(options|driver|bucket|bucket_options)\b{text}"), kind
 
 
+def installed_headers(roots, read):
+    """The public headers `roots` and all of Millrace that they include. `read` gives the lines of a file, or None."""
+    found, waiting = set(), list(roots)
+    while waiting:
+        header = waiting.pop()
+        lines = None if header in found else read(header)
+        if lines is None:
+            continue  # one that is generated, as version.hpp, or does not exist
+        found.add(header)
+        included = (match[2] for match in map(INCLUDE.match, lines) if match)
+        waiting += [name[len("millrace/"):] for name in included if name.startswith("millrace/")]
+    return found
+
+
+def faults_of_public(line):
+    """Yields what a line of a public header shows that it should hide."""
+    if included := INCLUDE.match(line):
+        header = included[2]
+        room = header.split("/")[1] if header.startswith("millrace/") else None
+        if room is None:
+            hidden = ("." in header or "/" in header) and header not in PUBLIC_LIBRARIES
+        else:
+            hidden = header.count("/") > 1 and room not in PUBLIC_ROOMS
+        if hidden:
+            may = ", ".join(sorted(PUBLIC_ROOMS | PUBLIC_LIBRARIES))
+            yield f"a public header may not include <{header}>, but the standard library and {may}"
+    elif hidden := HIDDEN_NAMES.search(line.split("//")[0]):
+        yield f"a public header may not name {hidden[0]}; the types of the interface stand in core"
+
+
+def lines_of(path):
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.readlines()
+
+
 def main(paths):
     bad = 0
+    public = installed_headers([path for pattern in PUBLIC for path in glob.glob(pattern)], lines_of)
     all_kinds = list(kinds())
     for path in paths:
         named = list(names_of_kinds(path, all_kinds))
-        with open(path, encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines, 1):
-                found = INCLUDE.match(line)
-                faults = list(faults_of(path, *found.groups())) if found else []
-                faults += [
-                    f"names the kind {kind}; only its folder and builtin.cpp do (if it means something else, another "
-                    "name is better for the kind, or COMMON_WORDS in scripts/checks/includes.py has it)"
-                    for pattern, kind in named if pattern.search(line)]
-                for fault in faults:
-                    print(f"{path}:{number}: {fault}")
-                    bad += 1
+        for number, line in enumerate(lines_of(path) or [], 1):
+            found = INCLUDE.match(line)
+            faults = list(faults_of(path, *found.groups())) if found else []
+            faults += [
+                f"names the kind {kind}; only its folder and builtin.cpp do (if it means something else, another "
+                "name is better for the kind, or COMMON_WORDS in scripts/checks/includes.py has it)"
+                for pattern, kind in named if pattern.search(line)]
+            if path in public:
+                faults += faults_of_public(line)
+            for fault in faults:
+                print(f"{path}:{number}: {fault}")
+                bad += 1
     return 1 if bad else 0
 
 
