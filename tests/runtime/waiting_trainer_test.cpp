@@ -89,7 +89,7 @@ struct fixture {
 
   // Begins a save. When this returns, its pull has been asked for, and nothing but time moves it.
   pending_save begin_save(std::uint64_t step) {
-    auto save = job->save(step, save_mode::direct, {});
+    auto save = job->save(step, save_mode::direct, {}, {});
     BOOST_TEST(
       testing::eventually([&] { return service.asked<actors::durable_request>() >= step; }));
     BOOST_TEST(!save.staged.ready());
