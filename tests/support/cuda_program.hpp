@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
+#include <deque>
 #include <string>
 #include <thread>
 #include <vector>
@@ -100,8 +101,13 @@ public:
 
 private:
   // The device may look at it after this object is gone.
-  std::atomic<bool>& over_ =
-    *new std::atomic<bool>{false}; // NOLINT(cppcoreguidelines-owning-memory)
+  static std::atomic<bool>& kept() {
+    static std::deque<std::atomic<bool>> all;
+    return all.emplace_back(false);
+  }
+
+  std::atomic<bool>& over_ = kept();
+}; // NOLINT(cppcoreguidelines-owning-memory)
 };
 
 inline CUstream make_stream(unsigned int flags = CU_STREAM_NON_BLOCKING) {
