@@ -89,9 +89,7 @@ public:
   void open() noexcept override {
     if (opened_.exchange(true))
       return;
-    // What this process wrote before is there when the stream goes on.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    *word_.host = word_.passes;
+    std::atomic_ref{*word_.host}.store(word_.passes);
     of_->give_back(word_);
   }
 

@@ -29,7 +29,7 @@ private:
   class gate;
   // The words live as long as the process: a device may look at one after its gate is gone.
   struct word {
-    volatile std::uint32_t* host = nullptr;
+    std::uint32_t* host = nullptr;
     CUdeviceptr device = 0;
     std::uint32_t passes = 0; // what the next stream waits for; it only grows
   };
