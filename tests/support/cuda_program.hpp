@@ -107,7 +107,6 @@ private:
   }
 
   std::atomic<bool>& over_ = kept();
-}; // NOLINT(cppcoreguidelines-owning-memory)
 };
 
 inline CUstream make_stream(unsigned int flags = CU_STREAM_NON_BLOCKING) {
