@@ -1,5 +1,6 @@
 // The execution unit for threads outside CAF.
 #include <millrace/actors/delivery.hpp>
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/simulated_machine.hpp>
 
 #include <caf/abstract_actor.hpp>
@@ -75,6 +76,7 @@ void end_actor(caf::actor_system& system, const caf::strong_actor_ptr& actor) {
 }
 
 std::unique_ptr<caf::actor_system> start_system(caf::actor_system_config& config) {
+  signals_blocked for_its_threads;
   auto system = std::make_unique<caf::actor_system>(config);
   let_go_of_system();
   return system;

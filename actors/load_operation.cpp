@@ -148,6 +148,8 @@ private:
         runs->run_bytes()};
     box_runs_ += runs->count();
     auto [groups, inside] = runs->grouped(digest_block_bytes);
+    if (auto bad = keep_ranges(groups.count()); !bad.ok())
+      return bad;
     auto* several = inside.count() > 1 ? &inner_runs_.emplace_back(inside) : nullptr;
     scattered_ |= runs->count() > 1;
     for (std::uint64_t i = 0; i < groups.count(); ++i)
@@ -155,6 +157,18 @@ private:
         {index, groups.first_byte() + groups.offset(i), groups.run_bytes(),
          receipt_.size_bytes + i * inside.size_bytes(), several});
     receipt_.size_bytes += runs->size_bytes();
+    return {};
+  }
+
+  // Takes places for the ranges of one more box. All of a load are taken together: a process that
+  // has no other load of boxes gets them whenever they are free.
+  status keep_ranges(std::uint64_t more) {
+    kept_ranges_ += more;
+    places_.reset();
+    auto places = context_->box_ranges->lend(request_.from.holder, kept_ranges_);
+    if (!places)
+      return places.error();
+    places_ = std::move(*places);
     return {};
   }
 
@@ -392,6 +406,8 @@ private:
   std::vector<range> ranges_;
   std::deque<box_runs> inner_runs_; // of the ranges
   std::uint64_t box_runs_ = 0;      // in all boxes
+  std::uint64_t kept_ranges_ = 0;   // of these boxes, in `ranges_`
+  std::shared_ptr<void> places_;    // for them
   bool scattered_ = false;          // a box has several runs
   layout_offsets offsets_;
   std::vector<cursor> starts_; // one per window

@@ -66,6 +66,9 @@ public:
   const std::shared_ptr<transport::fabric> fabric;
   const operation_limits bounds;
   const std::shared_ptr<staging_lender> staging; // may be null if windows need none
+  /// Counts the ranges of bytes that loads of boxes keep.
+  const std::shared_ptr<lent_places> box_ranges =
+    std::make_shared<lent_places>(bounds.box_runs_max, "ranges of boxes (limits.box_runs_max)");
 
 private:
   class moving_portions;

@@ -83,7 +83,7 @@ struct limits_settings {
   std::uint32_t requests_max = 16'384;          // requests of peers under way at a node
   std::uint64_t requests_bytes_max = 512 * mib; // the bytes of these requests together
   std::uint32_t windows_max = 8;                // in flight, each operation
-  std::uint64_t box_runs_max = 4'194'304;       // in all boxes of a load
+  std::uint64_t box_runs_max = 4'194'304;       // in all boxes of a load; ranges of all loads
   std::uint64_t shutdown_timeout_ms = 10'000;
   std::uint32_t watches_max = 32'768; // of models, each provider; as many of checkpoints
 

@@ -30,7 +30,7 @@ struct tensor_view {
   }
 };
 
-/// Checks the description, the strides (rank, no sub-byte dtype), and that `data` is set if there
+/// Checks the description, the strides (rank, reach, no sub-byte dtype), and that `data` is set if there
 /// are bytes.
 [[nodiscard]] status validate(const tensor_view& view);
 

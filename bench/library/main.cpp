@@ -7,13 +7,19 @@
 
 #include <fmt/format.h>
 #include <millrace.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace millrace;
@@ -27,6 +33,7 @@ constexpr std::uint64_t small_bytes = 4096;
 constexpr std::size_t many_tensors = 1000;
 constexpr double register_max_s = 2e-3;
 constexpr double rebind_max_s = 100e-6;
+constexpr double interrupt_max_s = 0.1;
 
 void must(millrace_code code, const char* doing) {
   if (code != MILLRACE_OK)
@@ -190,6 +197,57 @@ void tensors_section(const service& at, std::size_t rounds, report& out) {
   end(job);
 }
 
+void on_signal(int) {}
+
+// Ends when a handler has returned: by a descriptor, or by looking again after each slice.
+void wait_for_a_signal(millrace_request*& waited, const std::atomic<bool>& sent, bool in_slices) {
+  if (in_slices) {
+    while (millrace_wait(&waited, 50) == MILLRACE_DEADLINE_EXCEEDED && !sent) {
+    }
+  } else {
+    millrace_queue* queue = nullptr;
+    must(millrace_queue_create(0, &queue), "making a queue");
+    must(millrace_queue_add(queue, waited, 1), "adding to a queue");
+    pollfd readable{millrace_queue_fd(queue), POLLIN, 0};
+    while (ppoll(&readable, 1, nullptr, nullptr) >= 0 && !sent) {
+    }
+    millrace_queue_release(queue);
+  }
+  must(millrace_cancel(waited), "cancelling");
+}
+
+// From the signal until the wait has returned and its request is cancelled.
+double interrupted_after(const c_client& own, bool in_slices) {
+  millrace_request* waited = nullptr;
+  must(millrace_await(own.of, nullptr, "never", 0, 60'000, &waited), "awaiting");
+  std::atomic<bool> sent = false;
+  std::thread waits{[&] { wait_for_a_signal(waited, sent, in_slices); }};
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  auto took = seconds_of([&] {
+    sent = true;
+    pthread_kill(waits.native_handle(), SIGUSR1);
+    waits.join();
+  });
+  millrace_detach(&waited);
+  return took;
+}
+
+// A wait that a signal's handler ends, in the two ways that docs/c-api.md gives.
+void signals_section(const service& at, std::size_t rounds, report& out) {
+  struct sigaction handled {};
+  handled.sa_handler = on_signal;
+  sigaction(SIGUSR1, &handled, nullptr);
+  c_client own{at};
+  for (auto in_slices : {true, false}) {
+    row r;
+    r.name = in_slices ? "interrupt/slices-of-50-ms" : "interrupt/ppoll";
+    r.seconds_max = interrupt_max_s;
+    for (std::size_t i = 0; i < rounds * 2; ++i)
+      r.ours.add(interrupted_after(own, in_slices));
+    out.add(std::move(r));
+  }
+}
+
 int run(const model_options& o) {
   auto out = begin_run(o);
   scratch_directory in_memory{o.memory};
@@ -201,6 +259,10 @@ int run(const model_options& o) {
   if (o.only.empty() || o.only == "calls") {
     service at{in_memory.path(), {service_kind::memory, 3u << 30, {}, 0}};
     calls_section(at, sizes, rounds, out);
+  }
+  if (o.only.empty() || o.only == "signals") {
+    service at{in_memory.path(), {service_kind::memory, 1u << 20, {}, 0}};
+    signals_section(at, rounds, out);
   }
   if (o.only.empty() || o.only == "tensors") {
     service at{
@@ -221,7 +283,7 @@ int main(int argc, char** argv) {
       return serve(argv[2]);
     model_options o;
     CLI::App app{"What the C functions add to the C++ API."};
-    add_options(app, o, {"calls", "tensors"});
+    add_options(app, o, {"calls", "signals", "tensors"});
     CLI11_PARSE(app, argc, argv);
     return run(o);
   } catch (const std::exception& e) {

@@ -54,13 +54,16 @@ result<std::chrono::milliseconds> call::timeout(std::string_view argument, std::
   return std::chrono::milliseconds{ms};
 }
 
-status call::check_size(const void* given, std::size_t size, std::size_t known) const {
-  if (size < known)
+status call::check_size(
+  const void* given, std::size_t size, std::size_t first, std::size_t known) const {
+  if (size < first)
     return wrong(
       "options->struct_size",
-      fmt::format("is {}, less than the {} of version 0.1; set it to the size", size, known));
+      fmt::format("is {}, less than the {} of version 0.1; set it to the size", size, first));
   if (size > structure_bytes_max)
     return wrong("options->struct_size", fmt::format("is {}; set it to the size", size));
+  if (size <= known)
+    return {};
   auto* bytes = static_cast<const unsigned char*>(given);
   if (std::any_of(bytes + known, bytes + size, [](unsigned char b) { return b != 0; }))
     return wrong("options", "has a field that this version of the library does not know");
@@ -86,6 +89,8 @@ status call::check_tensor(
     return wrong(argument + ".rank", fmt::format("is {}; at most {}", t.rank, tensor_rank_max));
   if (t.dtype < 0 || t.dtype >= dtype_count)
     return wrong(argument + ".dtype", fmt::format("is {}, which is no type", t.dtype));
+  if (t.reserved[0] != 0 || t.reserved[1] != 0)
+    return wrong(argument + ".reserved", "is set; this version of the library has no use for it");
   if (t.rank > 0 && !t.shape)
     return wrong(argument + ".shape", fmt::format("is NULL, and the rank is {}", t.rank));
   return check_extent(argument, t, allowed);

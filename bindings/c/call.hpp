@@ -10,6 +10,7 @@
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/load_target.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,11 @@ inline constexpr std::int64_t timeout_ms_max = 86'400'000;
 
 /// No structure will be as large; a size that was never set often is.
 inline constexpr std::size_t structure_bytes_max = 4096;
+
+/// The size of a structure in version 0.1, which programs of that version give. A structure that
+/// has grown since has a line of its own here, with that size.
+template <class T>
+inline constexpr std::size_t first_size = sizeof(T);
 
 /// The running call of a C function. It names the function in errors.
 class call {
@@ -46,20 +52,22 @@ public:
       return known;
     std::size_t size = 0;
     std::memcpy(&size, given, sizeof(size));
-    if (auto bad = check_size(given, size, sizeof(Options)); !bad.ok())
+    auto bad = check_size(given, size, first_size<Options>, sizeof(Options));
+    if (!bad.ok())
       return fail(bad);
-    std::memcpy(&known, given, sizeof(Options));
+    std::memcpy(static_cast<void*>(&known), given, std::min(size, sizeof(Options)));
     return known;
   }
 
   /// Writes a structure to the caller's, of the size that is given there.
   template <class Output>
   status give(Output* out, const char* argument, Output value) const {
-    if (out->struct_size < sizeof(Output) || out->struct_size > structure_bytes_max)
+    auto size = out->struct_size;
+    if (size < first_size<Output> || size > structure_bytes_max)
       return wrong(std::string{argument} + "->struct_size", "is not the size; set it before");
-    value.struct_size = out->struct_size;
-    std::memset(static_cast<void*>(out), 0, out->struct_size);
-    std::memcpy(static_cast<void*>(out), &value, sizeof(value));
+    value.struct_size = size;
+    std::memset(static_cast<void*>(out), 0, size);
+    std::memcpy(static_cast<void*>(out), &value, std::min(size, sizeof(value)));
     return {};
   }
 
@@ -76,7 +84,8 @@ public:
     std::string_view argument, const millrace_pair* given, std::size_t count) const;
 
 private:
-  status check_size(const void* given, std::size_t size, std::size_t known) const;
+  status check_size(
+    const void* given, std::size_t size, std::size_t first, std::size_t known) const;
   status check_tensor(const std::string& argument, const millrace_tensor& t, extent allowed) const;
   status check_extent(const std::string& argument, const millrace_tensor& t, extent allowed) const;
 

@@ -208,9 +208,14 @@ millrace_code millrace_save_after(
     {static_cast<const std::byte*>(extra), extra_bytes}, staged, durable);
 }
 
-millrace_code millrace_fence(millrace_checkpointer* checkpointer) {
+millrace_code millrace_fence(millrace_checkpointer* checkpointer, millrace_request** request) {
+  clear(request);
   return guarded(__func__, [&](const call& here) -> status {
-    return checkpointer ? checkpointer->of.fence() : here.wrong("checkpointer", "is NULL");
+    if (!checkpointer)
+      return here.wrong("checkpointer", "is NULL");
+    if (!request)
+      return checkpointer->of.fence();
+    return begin<void>(request, [&] { return checkpointer->of.fence_async(); });
   });
 }
 

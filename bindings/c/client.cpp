@@ -36,6 +36,24 @@ void end_aside(std::shared_ptr<void> last) noexcept {
 
 namespace {
 
+constexpr std::size_t trust_users_max = 1024;
+
+result<std::vector<std::string>> trusted(const call& here, const millrace_client_options& o) {
+  if (o.trust_users_count > trust_users_max)
+    return fail(here.wrong(
+      "options->trust_users_count",
+      fmt::format("is {}; at most {}", o.trust_users_count, trust_users_max)));
+  if (o.trust_users_count > 0 && !o.trust_users)
+    return fail(here.wrong("options->trust_users", "is NULL"));
+  std::vector<std::string> users;
+  for (std::size_t i = 0; i < o.trust_users_count; ++i) {
+    if (!o.trust_users[i])
+      return fail(here.wrong(fmt::format("options->trust_users[{}]", i), "is NULL"));
+    users.emplace_back(o.trust_users[i]);
+  }
+  return users;
+}
+
 result<config::settings> settings_of(const call& here, const millrace_client_options& o) {
   config::settings s;
   auto timeout = here.timeout("options->timeout_ms", o.timeout_ms);
@@ -50,8 +68,15 @@ result<config::settings> settings_of(const call& here, const millrace_client_opt
     s.client.connect_timeout_ms = static_cast<std::uint64_t>(connect->count());
   if (o.staging_bytes > 0)
     s.client.staging_bytes = o.staging_bytes;
-  if (o.secret)
-    s.security = {.secret = o.secret, .certificate = {}, .key = {}, .authority = {}};
+  s.security = {
+    .secret = text_or(o.secret, ""),
+    .certificate = text_or(o.certificate, ""),
+    .key = text_or(o.key, ""),
+    .authority = text_or(o.authority, "")};
+  auto users = trusted(here, o);
+  if (!users)
+    return fail(users.error());
+  s.client.trust_users = std::move(*users);
   return s;
 }
 

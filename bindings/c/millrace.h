@@ -1,7 +1,9 @@
 /* Millrace in C: the one stable binary interface, `libmillrace.so.0`. docs/c-api.md is its guide.
  *
- * Threads.   Every function may be called from any thread, but not from a signal handler. A request
- *            belongs to one thread at a time, except that any thread may cancel it.
+ * Threads.   Every function may be called from any thread, but not from a signal handler. Several
+ *            threads may use a client, a node, a checkpointer or a queue at the same time, but none
+ *            while another one releases it. A request belongs to one thread at a time, except that
+ *            any thread may cancel it.
  * Errors.    A function that can fail returns a code. `millrace_error` has the text of this
  *            thread's last failure. No function throws or longjmps. A wrong argument gives
  *            MILLRACE_INVALID_ARGUMENT, and its text names the function and the argument. A lack of
@@ -19,7 +21,8 @@
  * Fork.      In a forked child, objects of the parent give MILLRACE_UNAVAILABLE at once. Connect
  *            there.
  * Signals.   A handler that returns does not end a wait. Wait with a timeout, or watch the
- *            descriptor of a queue with `ppoll`. Threads of Millrace block all signals.
+ *            descriptor of a queue with `ppoll`. Threads of Millrace block all signals but those
+ *            of their own faults.
  */
 #ifndef MILLRACE_H
 #define MILLRACE_H
@@ -108,6 +111,7 @@ typedef struct {
   const uint64_t* offsets;      /* loads: where the wanted box begins; NULL: the whole tensor */
   const uint64_t* global_shape; /* `millrace_register`: of the tensor of which this is the part at
                                    `offsets`; NULL, both: it is whole */
+  uint64_t reserved[2];         /* 0 */
 } millrace_tensor;
 
 typedef struct {
@@ -122,6 +126,12 @@ typedef struct {
   int64_t timeout_ms; /* of each request that has none of its own */
   int64_t connect_timeout_ms;
   uint64_t staging_bytes;
+  const char* certificate;        /* PEM files instead of the secret: this program's, */
+  const char* key;                /* its private key, */
+  const char* authority;          /* and the authority that has signed all */
+  const char* const* trust_users; /* users of this host whose services the client may use, besides
+                                     its own and root's */
+  size_t trust_users_count;
 } millrace_client_options;
 
 typedef struct {
@@ -306,8 +316,9 @@ MILLRACE_API millrace_code millrace_save(
 MILLRACE_API millrace_code millrace_save_after(
   millrace_checkpointer* checkpointer, void* cuda_stream, uint64_t step, uint32_t flags,
   const void* extra, size_t extra_bytes, millrace_request** staged, millrace_request** durable);
-/* Waits until the tensors may change. Returns the failure of an earlier save, once. */
-MILLRACE_API millrace_code millrace_fence(millrace_checkpointer* checkpointer);
+/* Is over when the tensors may change. The outcome is the failure of an earlier save, once. */
+MILLRACE_API millrace_code
+millrace_fence(millrace_checkpointer* checkpointer, millrace_request** request);
 /* Lets the work that is put into the stream after this call wait until the tensors may change, and
  * returns. While four streams of the process wait, the call does. Returns the failure of an earlier
  * save; that of the save which the stream waits for is returned by the next call. */

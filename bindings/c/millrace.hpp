@@ -21,6 +21,9 @@
 
 namespace millrace::abi {
 
+// Programs and libraries that were compiled with headers of different versions can be one process.
+inline namespace v0 {
+
 /// What a call throws that has failed. Its text is that of `millrace_error`.
 class error : public std::runtime_error {
 public:
@@ -175,24 +178,24 @@ public:
   saving save(
     std::uint64_t step, std::uint32_t flags = MILLRACE_SAVE_DIRECT, const void* extra = nullptr,
     std::size_t extra_bytes = 0) const {
-    millrace_request *staged = nullptr, *durable = nullptr;
-    check(millrace_save(of_.get(), step, flags, extra, extra_bytes, &staged, &durable));
-    return {
-      request{detail::owned<millrace_request>{staged}},
-      request{detail::owned<millrace_request>{durable}}};
+    return begun([&](auto** staged, auto** durable) {
+      return millrace_save(of_.get(), step, flags, extra, extra_bytes, staged, durable);
+    });
   }
   /// After the work in a CUDA stream, see `millrace_save_after`.
   saving save_after(
     void* cuda_stream, std::uint64_t step, std::uint32_t flags = MILLRACE_SAVE_DIRECT,
     const void* extra = nullptr, std::size_t extra_bytes = 0) const {
-    millrace_request *staged = nullptr, *durable = nullptr;
-    check(millrace_save_after(
-      of_.get(), cuda_stream, step, flags, extra, extra_bytes, &staged, &durable));
-    return {
-      request{detail::owned<millrace_request>{staged}},
-      request{detail::owned<millrace_request>{durable}}};
+    return begun([&](auto** staged, auto** durable) {
+      return millrace_save_after(
+        of_.get(), cuda_stream, step, flags, extra, extra_bytes, staged, durable);
+    });
   }
-  void fence() const { check(millrace_fence(of_.get())); }
+  void fence() const { check(millrace_fence(of_.get(), nullptr)); }
+  request begin_fence() const {
+    return request{
+      detail::made<millrace_request>([&](auto** out) { return millrace_fence(of_.get(), out); })};
+  }
   /// Holds a CUDA stream instead of the calling thread, see `millrace_fence_stream`.
   void fence(void* cuda_stream) const { check(millrace_fence_stream(of_.get(), cuda_stream)); }
   void rebind(const tensors& moved) const {
@@ -208,6 +211,15 @@ public:
   }
 
 private:
+  template <class F>
+  static saving begun(F&& call) {
+    millrace_request *staged = nullptr, *durable = nullptr;
+    check(call(&staged, &durable));
+    return {
+      request{detail::owned<millrace_request>{staged}},
+      request{detail::owned<millrace_request>{durable}}};
+  }
+
   detail::owned<millrace_checkpointer> of_;
 };
 
@@ -363,5 +375,7 @@ public:
 private:
   detail::owned<millrace_queue> of_;
 };
+
+} // namespace v0
 
 } // namespace millrace::abi

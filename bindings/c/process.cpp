@@ -19,7 +19,47 @@ static_assert(
     MILLRACE_TEXT(MILLRACE_VERSION_MAJOR) "." MILLRACE_TEXT(
       MILLRACE_VERSION_MINOR) "." MILLRACE_TEXT(MILLRACE_VERSION_PATCH),
   "millrace.h has another version than the project");
-static_assert(MILLRACE_INTERNAL == static_cast<millrace_code>(errc::internal));
+#define SAME_CODE(c, cpp) static_assert(MILLRACE_##c == static_cast<int>(errc::cpp))
+#define SAME_TYPE(c, cpp) static_assert(MILLRACE_##c == static_cast<int>(millrace::dtype::cpp))
+SAME_CODE(OK, ok);
+SAME_CODE(INVALID_ARGUMENT, invalid_argument);
+SAME_CODE(NOT_FOUND, not_found);
+SAME_CODE(ALREADY_EXISTS, already_exists);
+SAME_CODE(PERMISSION_DENIED, permission_denied);
+SAME_CODE(BUSY, busy);
+SAME_CODE(NO_SPACE, no_space);
+SAME_CODE(CORRUPT_DATA, corrupt_data);
+SAME_CODE(UNSUPPORTED_VERSION, unsupported_version);
+SAME_CODE(PEER_LOST, peer_lost);
+SAME_CODE(DEADLINE_EXCEEDED, deadline_exceeded);
+SAME_CODE(CANCELLED, cancelled);
+SAME_CODE(UNAVAILABLE, unavailable);
+SAME_CODE(IO_ERROR, io_error);
+SAME_CODE(PROTOCOL_ERROR, protocol_error);
+SAME_CODE(UNKNOWN_LAYERS, unknown_layers);
+SAME_CODE(UNSUPPORTED, unsupported);
+SAME_CODE(INTERNAL, internal);
+SAME_TYPE(BOOL, boolean);
+SAME_TYPE(F4, f4);
+SAME_TYPE(F6_E2M3, f6_e2m3);
+SAME_TYPE(F6_E3M2, f6_e3m2);
+SAME_TYPE(U8, u8);
+SAME_TYPE(I8, i8);
+SAME_TYPE(F8_E5M2, f8_e5m2);
+SAME_TYPE(F8_E4M3, f8_e4m3);
+SAME_TYPE(F8_E8M0, f8_e8m0);
+SAME_TYPE(I16, i16);
+SAME_TYPE(U16, u16);
+SAME_TYPE(F16, f16);
+SAME_TYPE(BF16, bf16);
+SAME_TYPE(I32, i32);
+SAME_TYPE(U32, u32);
+SAME_TYPE(F32, f32);
+SAME_TYPE(C64, c64);
+SAME_TYPE(F64, f64);
+SAME_TYPE(I64, i64);
+SAME_TYPE(U64, u64);
+SAME_TYPE(C128, c128);
 static_assert(MILLRACE_C128 + 1 == millrace::dtype_count);
 
 namespace {

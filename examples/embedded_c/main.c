@@ -45,7 +45,7 @@ static int save_and_restore(millrace_client* client) {
   millrace_request* durable = NULL;
   int good =
     !fails(millrace_save(job, 1, MILLRACE_SAVE_DIRECT, "epoch 1", 8, NULL, &durable), "save");
-  good = good && !fails(millrace_fence(job), "fence"); /* now the weights may change */
+  good = good && !fails(millrace_fence(job, NULL), "fence"); /* now the weights may change */
   good = good && !fails(millrace_wait(&durable, MILLRACE_FOREVER), "until durable");
   memset(weights, 0, sizeof(weights));
   millrace_request* restored = NULL;

@@ -1,5 +1,6 @@
 // The I/O loop: which thread holds the role, how it is handed over, and what the holder does.
 #include <millrace/core/assert.hpp>
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/process_mark.hpp>
 #include <millrace/core/race_plant.hpp>
 #include <millrace/net/loop/io_loop.hpp>
@@ -393,10 +394,10 @@ int loop_state::sleep(const Leave& leave, time_point until) {
 class loop_handle final : public io_loop {
 public:
   explicit loop_handle(std::shared_ptr<loop_state> state)
-    : state_(std::move(state)), thread_([s = state_] {
+    : state_(std::move(state)), thread_(background_thread([s = state_] {
         pthread_setname_np(pthread_self(), "mr.loop");
         s->run();
-      }) {}
+      })) {}
 
   ~loop_handle() override {
     if (!on_loop()) {

@@ -1,4 +1,5 @@
 // A few threads that call the system's resolver, and the requests that wait for them.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/process_mark.hpp>
 #include <millrace/net/socket/resolver.hpp>
 
@@ -137,7 +138,7 @@ private:
   status start_thread() {
     try {
       // Detached: a lookup that hangs must not delay anything, nor the end of the process.
-      std::thread{[self = shared_from_this()] { self->work(); }}.detach();
+      background_thread([self = shared_from_this()] { self->work(); }).detach();
       ++threads_;
     } catch (const std::system_error& e) {
       if (threads_ > 0)

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,9 @@
 #include <vector>
 
 namespace millrace {
+
+/// The largest step. Files and other languages have signed numbers.
+inline constexpr std::uint64_t step_max = std::numeric_limits<std::int64_t>::max();
 
 namespace runtime {
 class shard_state;
@@ -106,9 +110,10 @@ public:
   /// then, and the save's deadline covers the wait. Without a stream the tensors must be complete
   /// when the call is made. docs/decisions/028-streams.md has the reasons.
   /// Errors:  `busy` with `when_saving::refuse`, or naming the ranks that lag behind after
-  ///          `checkpoints.slot_wait` of the provider; `invalid_argument` for more bytes in `extra`
-  ///          than `checkpoints.extra_max` of the provider; `unsupported` for any from a provider
-  ///          of an older build; `no_space`; `peer_lost`; the failure of an earlier save, once.
+  ///          `checkpoints.slot_wait` of the provider; `invalid_argument` for a step above
+  ///          `step_max`, or for more bytes in `extra` than `checkpoints.extra_max` of the provider;
+  ///          `unsupported` for any from a provider of an older build; `no_space`; `peer_lost`; the
+  ///          failure of an earlier save, once.
   ///          For `after`: `unsupported` where this build or the driver has no such streams,
   ///          `invalid_argument` for a stream that cannot be used, `deadline_exceeded`.
   ///          After a failure no thread reads the tensors any more.

@@ -29,7 +29,7 @@ future<Reply> ask_keeper(
   const std::shared_ptr<runtime::client_core>& core, const std::string& group,
   const std::string& model, std::optional<std::uint64_t> step, std::chrono::milliseconds timeout,
   Ask ask) {
-  if (auto refused = core->refused<Reply>())
+  if (auto refused = core->refused<Reply>(model))
     return *refused;
   auto done = core->make_promise<Reply>();
   auto deadline = core->deadline_after(timeout);
@@ -132,7 +132,7 @@ future<checkpoint_summary> checkpoints::describe(
 
 future<checkpoint_summary> checkpoints::newer(
   const std::string& model, std::optional<std::uint64_t> than, std::chrono::milliseconds timeout) {
-  if (auto refused = core_->refused<checkpoint_summary>())
+  if (auto refused = core_->refused<checkpoint_summary>(model))
     return *refused;
   return runtime::watch_steps(core_, group_, model, than, timeout);
 }
@@ -155,7 +155,7 @@ future<load_receipt> checkpoints::load(
 future<load_receipt> checkpoints::load_boxes(
   const std::string& model, std::uint32_t rank, std::optional<std::uint64_t> step,
   std::vector<load_target> targets, std::chrono::milliseconds timeout) {
-  if (auto refused = core_->refused<load_receipt>())
+  if (auto refused = core_->refused<load_receipt>(model))
     return *refused;
   auto call = runtime::load_call::make(core_);
   auto out = call->outcome();
@@ -173,7 +173,7 @@ future<load_receipt> checkpoints::load_boxes(
 
 future<global_load_receipt> checkpoints::load_global(
   const std::string& model, std::vector<load_target> targets, const global_load_options& options) {
-  if (auto refused = core_->refused<global_load_receipt>())
+  if (auto refused = core_->refused<global_load_receipt>(model))
     return *refused;
   return runtime::begin_global_load(core_, group_, model, std::move(targets), options);
 }
@@ -190,7 +190,7 @@ future<verify_receipt> checkpoints::verify(
 }
 
 future<void> checkpoints::erase(const std::string& model, std::optional<std::uint64_t> step) {
-  if (auto refused = core_->refused<void>())
+  if (auto refused = core_->refused<void>(model))
     return *refused;
   actors::erase_checkpoint_request request{model, step.has_value(), step.value_or(0)};
   auto done = core_->make_promise<void>();

@@ -105,7 +105,7 @@ pending_store repository::store_snapshot(
 
 future<load_receipt> repository::load(
   const std::string& model, std::vector<load_target> targets, load_options options) {
-  if (auto refused = core_->refused<load_receipt>())
+  if (auto refused = core_->refused<load_receipt>(model))
     return *refused;
   return runtime::begin_load(
     core_, group_, model, std::move(targets), options.version,
@@ -118,10 +118,15 @@ std::vector<future<load_receipt>> repository::load_many(std::vector<model_to_loa
   runtime::load_batch batch{core_};
   std::vector<future<load_receipt>> out;
   out.reserve(models.size());
-  for (auto& m : models)
+  for (auto& m : models) {
+    if (auto refused = core_->refused<load_receipt>(m.model)) {
+      out.push_back(*refused);
+      continue;
+    }
     out.push_back(runtime::begin_load(
       core_, group_, m.model, std::move(m.targets), m.options.version,
       batch.deadline_of(m.options.timeout), &batch));
+  }
   batch.send();
   return out;
 }
@@ -129,7 +134,7 @@ std::vector<future<load_receipt>> repository::load_many(std::vector<model_to_loa
 future<loaded_tensors> repository::load(
   const std::string& model, std::vector<std::string> names, std::span<std::byte> buffer,
   load_options options) {
-  if (auto refused = core_->refused<loaded_tensors>())
+  if (auto refused = core_->refused<loaded_tensors>(model))
     return *refused;
   return runtime::begin_load_of(
     core_, group_, model, buffer, options,
@@ -152,7 +157,7 @@ future<loaded_tensors> repository::load(
 future<loaded_tensors> repository::load_layers(
   const std::string& model, std::vector<layer_id> layers, std::span<std::byte> buffer,
   load_options options) {
-  if (auto refused = core_->refused<loaded_tensors>())
+  if (auto refused = core_->refused<loaded_tensors>(model))
     return *refused;
   return runtime::begin_load_of(
     core_, group_, model, buffer, options,
@@ -171,7 +176,7 @@ future<loaded_tensors> repository::load_layers(
 }
 
 future<model_info> repository::describe(const std::string& model, std::uint64_t version) {
-  if (auto refused = core_->refused<model_info>())
+  if (auto refused = core_->refused<model_info>(model))
     return *refused;
   auto done = core_->make_promise<model_info>();
   auto deadline = core_->deadline_after();
@@ -187,7 +192,7 @@ future<model_info> repository::describe(const std::string& model, std::uint64_t 
 
 future<model_record> repository::newer(
   const std::string& model, std::uint64_t than, std::chrono::milliseconds timeout) {
-  if (auto refused = core_->refused<model_record>())
+  if (auto refused = core_->refused<model_record>(model))
     return *refused;
   return runtime::watch_model(core_, group_, model, than, timeout);
 }
@@ -199,7 +204,7 @@ future<listed<model_summary>> repository::list(const std::string& prefix) {
 }
 
 future<void> repository::erase(const std::string& model) {
-  if (auto refused = core_->refused<void>())
+  if (auto refused = core_->refused<void>(model))
     return *refused;
   auto done = core_->make_promise<void>();
   runtime::erase_model(
@@ -208,7 +213,7 @@ future<void> repository::erase(const std::string& model) {
 }
 
 future<void> repository::pin(const std::string& model, bool pinned) {
-  if (auto refused = core_->refused<void>())
+  if (auto refused = core_->refused<void>(model))
     return *refused;
   auto done = core_->make_promise<void>();
   auto deadline = core_->deadline_after();

@@ -1,4 +1,5 @@
 // Counts the threads that run aside.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/process_mark.hpp>
 #include <millrace/runtime/node/side_thread.hpp>
@@ -24,14 +25,14 @@ public:
   void add(std::function<void()> work) {
     count(1);
     try {
-      std::thread{[this, work = std::move(work)]() mutable {
+      background_thread([this, work = std::move(work)]() mutable {
         try {
           std::exchange(work, nullptr)();
         } catch (const std::exception& e) {
           log().error("work beside others failed: {}", e.what());
         }
         count(-1);
-      }}.detach();
+      }).detach();
     } catch (...) {
       count(-1);
       throw;

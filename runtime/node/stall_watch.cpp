@@ -1,4 +1,5 @@
 // Compares what a loop is seen doing from time to time.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/node/stall_watch.hpp>
 
@@ -38,8 +39,8 @@ std::optional<std::string> stall_finder::look(const activity::sample& seen, time
 stall_watch::stall_watch(
   std::string node, std::shared_ptr<net::io_loop> loop, std::chrono::milliseconds after)
   : node_(std::move(node)), loop_(std::move(loop)), finder_(after),
-    thread_([this, between = std::max(after / 4, std::chrono::milliseconds{1})] { run(between); }) {
-}
+    thread_(background_thread(
+      [this, between = std::max(after / 4, std::chrono::milliseconds{1})] { run(between); })) {}
 
 stall_watch::~stall_watch() {
   {

@@ -1,4 +1,5 @@
 // A queue of jobs and the threads that run them. Called by the engine of a kind that uses a disk.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/gathering.hpp>
 #include <millrace/core/simulated_machine.hpp>
 #include <millrace/storage/io/io_pool.hpp>
@@ -8,7 +9,7 @@ namespace millrace::storage::io {
 io_pool::io_pool(std::uint32_t threads, std::string owner) : owner_(std::move(owner)) {
   queue_->idle = threads;
   for (std::uint32_t i = 0; i < threads && !simulated(); ++i)
-    threads_.emplace_back([jobs = queue_] { run(jobs); });
+    threads_.push_back(background_thread([jobs = queue_] { run(jobs); }));
 }
 
 void io_pool::post(job work) {
@@ -106,7 +107,7 @@ void io_pool::stop() {
 
 std::thread start_thread(std::function<void()> job) {
   if (!simulated())
-    return std::thread{std::move(job)};
+    return background_thread(std::move(job));
   simulated()->run_later(std::move(job));
   return {};
 }

@@ -1,5 +1,6 @@
 // The index, the only file that calls RocksDB's database. Called by the bucket, its committer and
 // readers.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/planted_defect.hpp>
 #include <millrace/core/simulated_machine.hpp>
@@ -109,7 +110,10 @@ public:
     options.listeners.push_back(listener_);
     listener_->stopped = false;
     db::DB* opened = nullptr;
-    auto s = db::DB::Open(options, path_, &opened);
+    auto s = [&] {
+      signals_blocked for_its_threads;
+      return db::DB::Open(options, path_, &opened);
+    }();
     db_.reset(opened);
     if (!s.ok())
       return to_status(s, "opening the index " + path_);

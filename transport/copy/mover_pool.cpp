@@ -1,4 +1,5 @@
 // The movers: threads on which the jobs of a queue take turns. Drivers submit jobs here.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/clock.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/simulated_machine.hpp>
@@ -274,7 +275,7 @@ mover_pool::mover_pool(
     return; // its chunks are events
   auto start = [this](std::vector<std::thread>& all, mover_kind kind) {
     for (std::uint32_t i = 0; i < wanted_; ++i)
-      all.emplace_back([s = state_, kind] { s->serve(kind); });
+      all.push_back(background_thread([s = state_, kind] { s->serve(kind); }));
   };
   try {
     if (state_->splits)

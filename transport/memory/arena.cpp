@@ -1,5 +1,6 @@
 // Makes memfd arenas, and keeps the table that finds arenas by address.
 // Called by the fabric and by drivers.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/process_mark.hpp>
 #include <millrace/transport/memory/arena.hpp>
@@ -90,7 +91,7 @@ int touch(std::byte* data, std::uint64_t size_bytes) {
   threads.reserve(parts);
   for (std::uint64_t at = 0; at < size_bytes; at += part_bytes)
     try {
-      threads.emplace_back(touch_part, at);
+      threads.push_back(background_thread([&touch_part, at] { touch_part(at); }));
     } catch (const std::system_error&) {
       // This thread does the part itself, only more slowly.
       touch_part(at);

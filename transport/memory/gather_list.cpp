@@ -7,6 +7,29 @@
 
 namespace millrace {
 
+namespace {
+
+// No address is as far from another one.
+constexpr std::uint64_t reach_max = std::uint64_t{1} << 62;
+
+status check_reach(const tensor_view& view) {
+  std::uint64_t reach = 0;
+  for (std::size_t i = 0; i < view.strides_bytes.size(); ++i) {
+    auto stride = view.strides_bytes[i];
+    auto steps = std::max<std::uint64_t>(view.desc.shape[i], 1) - 1;
+    auto distance =
+      stride < 0 ? 0 - static_cast<std::uint64_t>(stride) : static_cast<std::uint64_t>(stride);
+    if (distance > reach_max || (distance > 0 && steps > (reach_max - reach) / distance))
+      return {
+        errc::invalid_argument, "tensor {}: a stride of {} bytes reaches beyond any memory",
+        view.desc.name, stride};
+    reach += steps * distance;
+  }
+  return {};
+}
+
+} // namespace
+
 status validate(const tensor_view& view) {
   if (auto bad = validate(view.desc); !bad.ok())
     return bad;
@@ -22,7 +45,7 @@ status validate(const tensor_view& view) {
     return {
       errc::invalid_argument, "tensor {}: elements below one byte cannot be strided",
       view.desc.name};
-  return {};
+  return check_reach(view);
 }
 
 } // namespace millrace

@@ -1,5 +1,6 @@
 // Polls, sleeps, and wakes.
 // Started by the driver when there is a device.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/completion_thread.hpp>
 #include <millrace/transport/verbs/memory_distance.hpp>
@@ -55,11 +56,11 @@ result<std::shared_ptr<completion_thread>> completion_thread::start(
   std::shared_ptr<completion_thread> t{
     new completion_thread{std::move(devices), options, std::move(wake)}};
   try {
-    t->thread_ = std::thread{[t] {
+    t->thread_ = background_thread([t] {
       t->run();
       t->run_posted(); // functions that were posted before the end
       t->sources_.clear();
-    }};
+    });
   } catch (const std::system_error& e) {
     return fail(errc::no_space, "starting the completion thread: {}", e.what());
   }

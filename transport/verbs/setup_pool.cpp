@@ -1,4 +1,5 @@
 // Lets lanes take turns on the threads.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/transport/verbs/setup_pool.hpp>
 
@@ -21,7 +22,7 @@ result<std::shared_ptr<setup_pool>> setup_pool::start(std::uint32_t threads_max)
 
 status setup_pool::add_thread() {
   try {
-    threads_.emplace_back([this] { run(); });
+    threads_.push_back(background_thread([this] { run(); }));
   } catch (const std::system_error& e) {
     return {errc::no_space, "starting a thread that connects RDMA: {}", e.what()};
   }

@@ -1,5 +1,6 @@
 // Uses userfaultfd for its events only.
 // Made by the driver with its registration cache.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/transport/verbs/unmap_watch.hpp>
 
 #include <fcntl.h>
@@ -54,7 +55,7 @@ std::unique_ptr<unmap_watch> unmap_watch::open() {
   w->stop_ = net::unique_fd{eventfd(0, EFD_CLOEXEC)};
   if (!w->fd_ || !w->stop_)
     return nullptr;
-  w->thread_ = std::thread{[raw = w.get()] { raw->serve(); }};
+  w->thread_ = background_thread([raw = w.get()] { raw->serve(); });
   return w;
 }
 

@@ -1,4 +1,5 @@
 // Connections of a client, and what it knows of the cluster.
+#include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/calls/placement.hpp>
@@ -388,7 +389,7 @@ std::shared_ptr<memory_source> client_core::staging() {
   std::lock_guard guard{mutex_};
   if (!staging_ && !makes_staging_.joinable())
     try {
-      makes_staging_ = std::thread{[this] { make_staging(); }};
+      makes_staging_ = background_thread([this] { make_staging(); });
     } catch (const std::system_error& e) {
       log().warn("no thread makes the memory for snapshots why=\"{}\"", e.what());
     }

@@ -70,6 +70,15 @@ public:
       return ready_future<T>(fail(std::move(why)));
     return std::nullopt;
   }
+  /// Returns also that of a call with a name that no model can have.
+  template <class T>
+  std::optional<future<T>> refused(std::string_view model) const {
+    if (auto here = refused<T>())
+      return here;
+    if (auto bad = validate_model_name(model); !bad.ok())
+      return ready_future<T>(fail(std::move(bad)));
+    return std::nullopt;
+  }
 
   layer_cache& layers() noexcept { return layers_; }
   known_models& models() noexcept { return models_; }

@@ -100,6 +100,9 @@ pending_save shard_state::save(
   auto at_once = false;
   if (auto why = core_->refusal(); !why.ok())
     return failed_save(*record, why);
+  if (step > step_max)
+    return failed_save(
+      *record, {errc::invalid_argument, "step {}: the largest one is {}", step, step_max});
   if (auto bad = check_extra(extra.size()); !bad.ok())
     return failed_save(*record, bad);
   if (!extra.empty()) {

@@ -1,5 +1,6 @@
 // Tests wrong arguments of every C function: each is refused, by name, and nothing happens.
 #include "c_node.hpp"
+#include "call.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +17,13 @@ T* stale() {
   return reinterpret_cast<T*>(&byte);
 }
 
+// A structure that had no second field once.
+struct grown {
+  std::size_t struct_size;
+  std::int64_t first;
+  std::int64_t added;
+};
+
 // One field more than this library knows.
 struct later_put_options {
   millrace_put_options known;
@@ -23,6 +31,9 @@ struct later_put_options {
 };
 
 } // namespace
+
+template <>
+constexpr std::size_t millrace::bindings::first_size<grown> = offsetof(grown, added);
 
 BOOST_FIXTURE_TEST_SUITE(arguments, c_node)
 
@@ -167,7 +178,54 @@ BOOST_AUTO_TEST_CASE(options_of_clients_are_checked) {
   REFUSED(
     millrace_connect(millrace_node_address(node), &o, &c), "millrace_connect",
     "connect_timeout_ms");
+  o.connect_timeout_ms = 0;
+  const char* users[] = {"root", nullptr};
+  o.trust_users_count = 2;
+  REFUSED(millrace_connect(millrace_node_address(node), &o, &c), "millrace_connect", "trust_users");
+  o.trust_users = users;
+  REFUSED(
+    millrace_connect(millrace_node_address(node), &o, &c), "millrace_connect", "trust_users[1]");
+  o.trust_users_count = SIZE_MAX;
+  REFUSED(
+    millrace_connect(millrace_node_address(node), &o, &c), "millrace_connect", "trust_users_count");
   BOOST_TEST(!c);
+  o.trust_users_count = 1;
+  MUST(millrace_connect(millrace_node_address(node), &o, &c));
+  millrace_release(c);
+}
+
+// No structure of the interface has grown yet.
+BOOST_AUTO_TEST_CASE(a_structure_that_has_grown_is_taken_and_given_in_its_former_size) {
+  using millrace::bindings::call;
+  grown whole{sizeof(grown), 1, 2};
+  call here{"f"};
+  BOOST_TEST(here.options(&whole)->added == 2);
+  whole.struct_size = offsetof(grown, added);
+  auto former = here.options(&whole);
+  BOOST_TEST_REQUIRE(former.has_value());
+  BOOST_TEST(former->first == 1);
+  BOOST_TEST(former->added == 0);
+  BOOST_TEST(here.give(&whole, "out", grown{0, 7, 8}).ok());
+  BOOST_TEST(whole.first == 7);
+  BOOST_TEST(whole.added == 2); // not the caller's
+  --whole.struct_size;
+  BOOST_TEST(!here.options(&whole).has_value());
+  BOOST_TEST(!here.give(&whole, "out", grown{}).ok());
+}
+
+BOOST_AUTO_TEST_CASE(strides_that_lead_out_of_all_memory_are_refused) {
+  matrix m;
+  auto t = m.tensor();
+  for (std::int64_t far : {INT64_MIN, INT64_MAX, INT64_MIN / 2, INT64_MAX / 63}) {
+    const std::int64_t strides[] = {far, 4};
+    t.strides_bytes = strides;
+    BOOST_TEST(millrace_put(client, "m", &t, 1, nullptr, nullptr) == MILLRACE_INVALID_ARGUMENT);
+    BOOST_TEST(millrace_get(client, "m", &t, 1, nullptr, nullptr) == MILLRACE_INVALID_ARGUMENT);
+    auto o = sized<millrace_checkpoint_options>();
+    o.name = "run";
+    millrace_checkpointer* ck = nullptr;
+    BOOST_TEST(millrace_register(client, &o, &t, 1, &ck) == MILLRACE_INVALID_ARGUMENT);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(checkpoints_refuse_null_and_nonsense) {
@@ -193,7 +251,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_refuse_null_and_nonsense) {
   REFUSED(
     millrace_save_after(nullptr, nullptr, 1, 0, nullptr, 0, &r, nullptr), "millrace_save_after",
     "checkpointer");
-  REFUSED(millrace_fence(nullptr), "millrace_fence", "checkpointer");
+  REFUSED(millrace_fence(nullptr, nullptr), "millrace_fence", "checkpointer");
   REFUSED(millrace_fence_stream(nullptr, nullptr), "millrace_fence_stream", "checkpointer");
   REFUSED(millrace_rebind(nullptr, &t, 1), "millrace_rebind", "checkpointer");
   REFUSED(millrace_restore(nullptr, -1, &r), "millrace_restore", "checkpointer");
@@ -273,6 +331,9 @@ BOOST_AUTO_TEST_CASE(a_registered_shard_refuses_nonsense_and_goes_on) {
   BOOST_TEST(r == nullptr);
   BOOST_TEST(millrace_fence_stream(ck, nullptr) != MILLRACE_OK);
   MUST(millrace_fence_stream(ck, nullptr));
+  // No signed number is as large, and `millrace_restore` takes one.
+  BOOST_TEST(
+    millrace_save(ck, UINT64_MAX, 0, nullptr, 0, &r, nullptr) == MILLRACE_INVALID_ARGUMENT);
   REFUSED(millrace_rebind(ck, nullptr, 1), "millrace_rebind", "tensors");
   REFUSED(millrace_rebind(ck, &t, SIZE_MAX), "millrace_rebind", "count");
   t.dtype = MILLRACE_I32;
@@ -323,6 +384,85 @@ BOOST_AUTO_TEST_CASE(requests_and_queues_refuse_null) {
   REFUSED(millrace_queue_poll(q, &token, 1, 0, nullptr), "millrace_queue_poll", "taken");
   BOOST_TEST(millrace_queue_fd(nullptr) == -1);
   millrace_queue_release(q);
+}
+
+BOOST_AUTO_TEST_CASE(a_request_that_is_over_refuses_null_and_places_behind_the_last) {
+  matrix m;
+  auto t = m.tensor();
+  MUST(millrace_put(client, "m", &t, 1, nullptr, nullptr));
+  millrace_request* r = nullptr;
+  MUST(millrace_list(client, nullptr, nullptr, &r));
+  MUST(millrace_request_wait(r, MILLRACE_FOREVER));
+  const void* bytes = nullptr;
+  std::size_t count = 0;
+  auto model = sized<millrace_model>();
+  auto run = sized<millrace_run>();
+  REFUSED(millrace_request_receipt(r, nullptr), "millrace_request_receipt", "receipt");
+  REFUSED(millrace_request_extra(r, nullptr, &count), "millrace_request_extra", "extra");
+  REFUSED(millrace_request_extra(r, &bytes, nullptr), "millrace_request_extra", "extra_bytes");
+  REFUSED(millrace_request_model(r, 0, nullptr), "millrace_request_model", "model");
+  REFUSED(millrace_request_model(r, SIZE_MAX, &model), "millrace_request_model", "index");
+  REFUSED(millrace_request_run(r, 0, nullptr), "millrace_request_run", "run");
+  REFUSED(millrace_request_run(r, 0, &run), "millrace_request_run", "index");
+  REFUSED(millrace_request_tensor(r, 0, nullptr), "millrace_request_tensor", "tensor");
+  REFUSED(millrace_request_tensor(r, SIZE_MAX, &t), "millrace_request_tensor", "index");
+  REFUSED(millrace_request_metadata(r, 0, nullptr), "millrace_request_metadata", "pair");
+  for (std::size_t size : {std::size_t{0}, sizeof(model) - 1, SIZE_MAX}) {
+    model.struct_size = size;
+    REFUSED(millrace_request_model(r, 0, &model), "millrace_request_model", "struct_size");
+  }
+  for (auto ms : {INT64_MIN, INT64_MAX})
+    MUST(millrace_request_wait(r, ms));
+  MUST(millrace_wait(&r, INT64_MIN));
+}
+
+BOOST_AUTO_TEST_CASE(names_that_none_can_have_are_refused_everywhere) {
+  matrix m;
+  auto t = m.tensor();
+  auto o = sized<millrace_checkpoint_options>();
+  millrace_checkpointer* ck = nullptr;
+  const std::string too_long(1u << 20, 'x');
+  for (auto* name : {"", "\xff\xfe", too_long.c_str()}) {
+    auto expect_refused = [&](millrace_code code, const char* call) {
+      BOOST_TEST(code == MILLRACE_INVALID_ARGUMENT, call << ": " << millrace_error());
+    };
+    expect_refused(millrace_put(client, name, &t, 1, nullptr, nullptr), "put");
+    expect_refused(millrace_get(client, name, &t, 1, nullptr, nullptr), "get");
+    expect_refused(millrace_await(client, nullptr, name, 0, 0, nullptr), "await");
+    expect_refused(millrace_describe(client, nullptr, name, 0, nullptr), "describe");
+    expect_refused(millrace_erase(client, nullptr, name, nullptr), "erase");
+    expect_refused(millrace_pin(client, nullptr, name, 1, nullptr), "pin");
+    expect_refused(millrace_await_step(client, nullptr, name, -1, 0, nullptr), "await_step");
+    expect_refused(millrace_get_shard(client, name, 0, -1, &t, 1, nullptr, nullptr), "get_shard");
+    expect_refused(millrace_get_global(client, name, -1, &t, 1, nullptr, nullptr), "get_global");
+    expect_refused(millrace_erase_run(client, nullptr, name, nullptr), "erase_run");
+    expect_refused(millrace_erase_step(client, nullptr, name, 1, nullptr), "erase_step");
+    o.name = name;
+    expect_refused(millrace_register(client, &o, &t, 1, &ck), "register");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_size_of_each_options_structure_is_checked) {
+  matrix m;
+  auto t = m.tensor();
+  millrace_client* c = nullptr;
+  millrace_checkpointer* ck = nullptr;
+  for (std::size_t cut : {std::size_t{0}, std::size_t{1}}) {
+    auto wrong = [&](auto o) {
+      o.struct_size = cut == 0 ? 0 : o.struct_size - cut;
+      return o;
+    };
+    auto of_client = wrong(sized<millrace_client_options>());
+    REFUSED(millrace_connect(nullptr, &of_client, &c), "millrace_connect", "struct_size");
+    auto of_get = wrong(sized<millrace_get_options>());
+    REFUSED(millrace_get(client, "m", &t, 1, &of_get, nullptr), "millrace_get", "struct_size");
+    REFUSED(
+      millrace_get_global(client, "m", -1, &t, 1, &of_get, nullptr), "millrace_get_global",
+      "struct_size");
+    auto of_job = wrong(sized<millrace_checkpoint_options>());
+    of_job.name = "run";
+    REFUSED(millrace_register(client, &of_job, &t, 1, &ck), "millrace_register", "struct_size");
+  }
 }
 
 BOOST_AUTO_TEST_CASE(outputs_of_a_wrong_size_are_refused) {

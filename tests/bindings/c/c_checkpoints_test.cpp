@@ -89,8 +89,13 @@ BOOST_AUTO_TEST_CASE(a_fence_lets_the_tensors_change) {
   auto saved = m.elements;
   auto* ck = job(m.tensor());
   MUST(millrace_save(ck, 1, MILLRACE_SAVE_DIRECT, nullptr, 0, nullptr, nullptr));
-  MUST(millrace_fence(ck));
+  MUST(millrace_fence(ck, nullptr));
   std::fill(m.elements.begin(), m.elements.end(), -1.0F);
+  MUST(millrace_save(ck, 2, MILLRACE_SAVE_DIRECT, nullptr, 0, nullptr, nullptr));
+  millrace_request* fence = nullptr;
+  MUST(millrace_fence(ck, &fence));
+  MUST(millrace_wait(&fence, MILLRACE_FOREVER));
+  std::fill(m.elements.begin(), m.elements.end(), -2.0F);
   MUST(millrace_close(ck, 0, nullptr));
   millrace_checkpointer_release(ck);
 

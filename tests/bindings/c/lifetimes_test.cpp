@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 using namespace millrace::testing;
@@ -26,6 +27,28 @@ constexpr bool sanitized = false;
 #endif
 
 std::size_t threads() { return entries_of("/proc/self/task"); }
+
+// The threads that a handler may run on, by name: those that do not block all signals but faults.
+std::vector<std::string> threads_that_take_signals() {
+  std::uint64_t wanted = 0x7fffffff; // the 31 signals of POSIX
+  for (auto spared : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, SIGKILL, SIGSTOP})
+    wanted &= ~(std::uint64_t{1} << (spared - 1));
+  std::vector<std::string> out;
+  for (auto& entry : std::filesystem::directory_iterator{"/proc/self/task"}) {
+    std::ifstream file{entry.path() / "status"};
+    std::string name, blocked;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Name:"))
+        name = line.substr(6);
+      if (line.starts_with("SigBlk:"))
+        blocked = line.substr(8);
+    }
+    // A thread that has just ended has no status.
+    if (!blocked.empty() && (std::stoull(blocked, nullptr, 16) & wanted) != wanted)
+      out.push_back(name);
+  }
+  return out;
+}
 
 std::size_t resident_pages() {
   std::ifstream file{"/proc/self/statm"};
@@ -132,7 +155,7 @@ BOOST_AUTO_TEST_CASE(a_forked_child_is_refused_and_opens_its_own) {
       !refused(millrace_get(own, "m", &t, 1, nullptr, nullptr)) ||
       !refused(millrace_list(own, nullptr, nullptr, nullptr)) ||
       !refused(millrace_save(ck, 1, 0, nullptr, 0, nullptr, nullptr)) ||
-      !refused(millrace_fence(ck)) || !refused(millrace_rebind(ck, &t, 1)) ||
+      !refused(millrace_fence(ck, nullptr)) || !refused(millrace_rebind(ck, &t, 1)) ||
       !refused(millrace_close(ck, 0, nullptr)) || !refused(millrace_node_client(node, &c)) ||
       !refused(millrace_node_stop(node, nullptr)) || !refused(millrace_queue_add(q, open, 1)) ||
       !refused(millrace_waitany(1, &open, MILLRACE_FOREVER, &index)) || index != 0)
@@ -166,6 +189,50 @@ BOOST_AUTO_TEST_CASE(an_interrupt_ends_a_program_that_waits) {
   BOOST_TEST(program.wait() == 128 + SIGINT);
 }
 
+BOOST_AUTO_TEST_CASE(a_program_whose_handler_returns_gives_its_wait_up_as_the_guide_says) {
+  for (auto* way : {"slices", "ppoll"}) {
+    BOOST_TEST_CONTEXT(way) {
+      child_process program{{MILLRACE_C_WAITING, millrace_node_address(node), way}};
+      BOOST_TEST(program.read_line() == "waiting");
+      program.signal(SIGINT);
+      BOOST_TEST(program.wait() == 0);
+    }
+  }
+}
+
+// Signals would run handlers of the program on threads that it does not know.
+BOOST_AUTO_TEST_CASE(the_threads_of_the_library_run_no_handler_of_the_program) {
+  const auto own = threads_that_take_signals();
+  scratch place;
+  auto file = place.write(
+    "node.yaml",
+    "node: { name: n1, listen: 'unix:" + place / "n1.sock" +
+      "' }\n"
+      "staging: { size: 64MiB }\n"
+      "providers:\n"
+      "  - { name: files, bucket: rocksdb, capacity: 64MiB, path: '" +
+      place / "files" + "' }\n");
+  millrace_node* other = nullptr;
+  MUST(millrace_embed(file.c_str(), nullptr, &other));
+  millrace_client* c = nullptr;
+  MUST(millrace_connect(millrace_node_address(other), nullptr, &c));
+  matrix m;
+  auto t = m.tensor();
+  MUST(millrace_put(c, "m", &t, 1, nullptr, nullptr));
+  auto* ck = job(t);
+  MUST(millrace_save(ck, 1, MILLRACE_SAVE_SNAPSHOT, nullptr, 0, nullptr, nullptr));
+  MUST(millrace_fence(ck, nullptr));
+  BOOST_TEST(threads() > 10u);
+  BOOST_TEST(threads_that_take_signals() == own, boost::test_tools::per_element());
+  // Those of this fixture's node as well.
+  BOOST_TEST(own.size() == 1u);
+  MUST(millrace_close(ck, 0, nullptr));
+  millrace_checkpointer_release(ck);
+  millrace_release(c);
+  MUST(millrace_node_stop(other, nullptr));
+  millrace_node_release(other);
+}
+
 BOOST_AUTO_TEST_CASE(a_program_in_c_does_all_of_it) {
   child_process program{{MILLRACE_C_PROGRAM, millrace_node_address(node)}};
   BOOST_TEST(program.wait() == 0);
@@ -173,6 +240,12 @@ BOOST_AUTO_TEST_CASE(a_program_in_c_does_all_of_it) {
 
 BOOST_AUTO_TEST_CASE(a_library_that_was_opened_at_run_time_can_be_closed_and_opened_again) {
   child_process program{{MILLRACE_C_DLOPEN, MILLRACE_C_LIBRARY, millrace_node_address(node)}};
+  BOOST_TEST(program.wait() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(two_builds_work_in_one_process_and_in_its_children) {
+  child_process program{
+    {MILLRACE_C_BUILDS, MILLRACE_C_LIBRARY, MILLRACE_C_OTHER, millrace_node_address(node)}};
   BOOST_TEST(program.wait() == 0);
 }
 

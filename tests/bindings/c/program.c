@@ -63,7 +63,7 @@ static void use_checkpoints(millrace_client* client) {
   CHECK(millrace_register(client, &options, tensors, tensors_count, &job) == MILLRACE_OK);
   millrace_request* durable = NULL;
   CHECK(millrace_save(job, 1, MILLRACE_SAVE_SNAPSHOT, "abc", 3, NULL, &durable) == MILLRACE_OK);
-  CHECK(millrace_fence(job) == MILLRACE_OK);
+  CHECK(millrace_fence(job, NULL) == MILLRACE_OK);
   CHECK(millrace_wait(&durable, MILLRACE_FOREVER) == MILLRACE_OK);
   memset(values, 0, sizeof(values));
   millrace_request* restored = NULL;
