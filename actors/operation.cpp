@@ -46,7 +46,12 @@ std::vector<transfer> portions_of(const transfer& whole) {
       auto length = length_for(rest, room);
       if (length > 0 || rest.length == 0) {
         auto tail = length == rest.length ? rest.tail : 0;
-        lists.back().push_back({rest.remote_offset, rest.local, length, rest.lead, tail});
+        lists.back().push_back(
+          {.remote_offset = rest.remote_offset,
+           .local = rest.local,
+           .length = length,
+           .lead = rest.lead,
+           .tail = tail});
       }
       room -= length;
       if (length == rest.length)
@@ -176,7 +181,7 @@ bool operation_context::give_up_stalled(time_point now) {
       *one,
       fail(
         errc::deadline_exceeded,
-        "provider {}: the process whose memory it is did not move its bytes in time "
+        "provider {}: the process that owns the memory did not move its bytes in time "
         "(limits.progress_timeout)",
         provider));
   return !moves_.empty();

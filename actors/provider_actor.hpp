@@ -8,6 +8,7 @@
 #include <millrace/actors/provider_status.hpp>
 #include <millrace/actors/several.hpp>
 #include <millrace/actors/supervision.hpp>
+#include <millrace/core/gathering.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/planted_defect.hpp>
 
@@ -22,6 +23,7 @@
 #include <new>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace millrace::actors {
 
@@ -147,29 +149,22 @@ protected:
   caf::result<outcomes_of<Receipt>> operate_many(
     operation_lane& lane, std::size_t size, MakerOf maker_of, Count count) {
     using Reply = outcomes_of<Receipt>;
-    struct gathered {
-      caf::typed_response_promise<Reply> promise;
-      std::size_t missing;
-      Reply reply = {};
-
-      void arrived() {
-        if (--missing == 0)
-          answer_with(promise, result<Reply>{std::move(reply)});
-      }
+    using Outcome = outcome_of<Receipt>;
+    auto rp = this->template make_response_promise<Reply>();
+    auto done = [rp](result<std::vector<Outcome>> all) mutable {
+      answer_with(rp, all.map([](auto& items) { return Reply{std::move(items)}; }));
     };
-    // One more than there are: all have begun.
-    auto all =
-      std::make_shared<gathered>(gathered{this->template make_response_promise<Reply>(), size + 1});
-    auto promised = all->promise;
-    all->reply.items.resize(size);
+    if (size == 0) {
+      done(std::vector<Outcome>{});
+      return rp;
+    }
+    auto all = std::make_shared<gathering<Outcome>>(size, std::move(done));
     for (std::size_t i = 0; i < size; ++i)
       start_in<Receipt>(lane, maker_of(i), [all, i, count](result<Receipt> outcome) mutable {
         count(outcome);
-        all->reply.items[i] = outcome_of<Receipt>::from(std::move(outcome));
-        all->arrived();
+        all->arrived(i, Outcome::from(std::move(outcome)));
       });
-    all->arrived();
-    return promised;
+    return rp;
   }
 
   /// Answers with an outcome of storage, which has the request's time, or that of one that names

@@ -3,7 +3,7 @@
 #include <millrace/config/nearest.hpp>
 #include <millrace/config/settings.hpp>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,22 +14,14 @@
 
 namespace millrace::config {
 
-namespace {
-
-std::string names_of(const std::vector<cluster_node>& nodes) {
-  std::string text;
-  for (auto& node : nodes)
-    text += (text.empty() ? "" : ", ") + node.name;
-  return text;
-}
-
-} // namespace
-
 result<settings> settings::for_node(std::string_view name) const {
+  std::vector<std::string_view> known;
+  for (auto& node_entry : nodes)
+    known.push_back(node_entry.name);
   if (name.empty() && nodes.size() != 1)
     return fail(
-      errc::invalid_argument,
-      "the configuration describes several nodes, name the one to be: " + names_of(nodes));
+      errc::invalid_argument, "the configuration describes several nodes, name the one to be: {}",
+      fmt::join(known, ", "));
   for (auto& node_entry : nodes) {
     if (!name.empty() && node_entry.name != name)
       continue;
@@ -40,12 +32,9 @@ result<settings> settings::for_node(std::string_view name) const {
     picked.providers = node_entry.providers;
     return picked;
   }
-  std::vector<std::string_view> known;
-  for (auto& node_entry : nodes)
-    known.push_back(node_entry.name);
   return fail(
     errc::invalid_argument, "the configuration has no node {}{} (nodes: {})", name,
-    did_you_mean(name, known), names_of(nodes));
+    did_you_mean(name, known), fmt::join(known, ", "));
 }
 
 namespace {

@@ -56,6 +56,24 @@ std::uint64_t bytes_for_peers(const config::settings& node) {
   return sum;
 }
 
+std::string take_less_memory(const config::settings& node) {
+  auto& schema = configuration_schema();
+  std::string capacities;
+  for (auto& p : node.providers) {
+    auto* kind = schema.bucket(p.bucket);
+    auto* key = schema.key_of(p, config::key_use::capacity);
+    if (!kind || !key)
+      continue;
+    auto needs = kind->needs(p.options);
+    if (needs.own_bytes > 0 || needs.file_bytes > 0)
+      capacities += fmt::format("`{}` of provider {}, ", key->name, p.name);
+  }
+  return fmt::format(
+    "lower one of {}`descriptions_max`, `staging.size`, `checkpoints.staging_pieces`, or raise the "
+    "group's limit",
+    capacities);
+}
+
 std::string give_peers_less_memory() {
   std::string keys;
   for (auto& [path, size] :

@@ -29,10 +29,9 @@ result<config::settings> parse_configuration(std::string_view text, const std::s
 /// requests, frames, and what drivers lend.
 std::uint64_t bytes_for_peers(const config::settings& node);
 
-/// What to do when a control group allows less memory than a node takes.
-inline constexpr std::string_view take_less_memory =
-  "lower `capacity` of memory providers or of pools on tmpfs, `descriptions_max`, `staging.size` "
-  "or `checkpoints.staging_pieces`, or raise the group's limit";
+/// Returns what to do when a control group allows less memory than a node takes. The text names the
+/// providers whose models are in memory.
+std::string take_less_memory(const config::settings& node);
 /// Returns what to do when it allows less than the node and `bytes_for_peers` together.
 std::string give_peers_less_memory();
 

@@ -86,10 +86,7 @@ std::string printable(std::string_view text) {
 }
 
 std::string joined(const std::vector<std::string>& items) {
-  std::string text;
-  for (auto& item : items)
-    text += (text.empty() ? "" : ", ") + item;
-  return text;
+  return fmt::format("{}", fmt::join(items, ", "));
 }
 
 std::string counted(std::uint64_t count, std::string_view noun) {

@@ -35,13 +35,6 @@ transport::fabric_options fabric_options_of(const config::settings& settings, en
   return o;
 }
 
-std::string joined(const std::vector<std::string>& addresses) {
-  std::string text;
-  for (auto& address : addresses)
-    text += (text.empty() ? "" : ", ") + address;
-  return text;
-}
-
 } // namespace
 
 engine::engine(const config::settings& settings)
@@ -122,7 +115,7 @@ net::channel_options engine::channel_options() const {
 net::link_options engine::link_options(const node_entry& node) const {
   auto& c = settings_.client;
   net::link_options o;
-  o.address = joined(node.addresses);
+  o.address = fmt::format("{}", fmt::join(node.addresses, ", "));
   o.addresses = node.addresses;
   o.channel = channel_options();
   o.channel.expected_name = node.name;

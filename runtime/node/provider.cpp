@@ -55,7 +55,7 @@ status node_memory::count(const std::string& name, std::uint64_t size_bytes) {
       config::format_size(together),
       bound_->group,
       config::format_size(bound_->limit_bytes),
-      take_less_memory};
+      take_less_memory(engine_->settings())};
   counted_bytes_ = together;
   return {};
 }

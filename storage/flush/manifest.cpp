@@ -20,14 +20,6 @@ constexpr auto manifest_name = "millrace-flushed";
 constexpr auto description_name = "millrace-flushed-shard";
 constexpr std::uint64_t format_version = 1;
 
-std::string hex(std::uint64_t value) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string text(16, '0');
-  for (std::size_t i = 16; i-- > 0; value >>= 4)
-    text[i] = digits[value & 15];
-  return text;
-}
-
 std::uint64_t number_of(const std::string& text) {
   std::uint64_t value = 0;
   auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
@@ -133,7 +125,7 @@ std::string to_json(const shard_description& description) {
   tree.update(to_tree(description.shard));
   json digests = json::array();
   for (auto& [name, value] : description.digests)
-    digests.push_back({name, hex(value)});
+    digests.push_back({name, fmt::format("{:016x}", value)});
   tree["axes"] = description.axes;
   tree["metadata"] = description.metadata;
   tree["xxh3_64"] = std::move(digests);

@@ -8,6 +8,7 @@
 #include <millrace/storage/io/file_io.hpp>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,14 +32,6 @@ constexpr std::uint64_t manifest_bytes_max = 256ull << 20;
 constexpr std::size_t name_bytes_max = 200;
 constexpr auto manifest_file = "manifest.json";
 constexpr auto latest_file = "latest";
-
-std::string hex(std::uint64_t value, unsigned digits) {
-  constexpr std::string_view all = "0123456789ABCDEF";
-  std::string text(digits, '0');
-  for (auto i = digits; i-- > 0; value >>= 4)
-    text[i] = all[value & 15];
-  return text;
-}
 
 std::optional<std::uint64_t> take_number(std::string_view& text) {
   std::uint64_t value = 0;
@@ -176,12 +169,13 @@ std::string directory_name_of(std::string_view model) {
     auto c = static_cast<unsigned char>(model[i]);
     bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
       c == '_' || c == '-' || (c == '.' && i > 0);
-    name += plain ? std::string{model[i]} : "%" + hex(c, 2);
+    name += plain ? std::string{model[i]} : fmt::format("%{:02X}", c);
   }
   if (name.size() <= name_bytes_max)
     return name;
   // No escaped name has "%~".
-  return name.substr(0, name_bytes_max - 18) + "%~" + hex(digest(model.data(), model.size()), 16);
+  return fmt::format(
+    "{}%~{:016X}", name.substr(0, name_bytes_max - 18), digest(model.data(), model.size()));
 }
 
 std::string shard_file_stem(std::uint32_t rank, std::uint32_t world_size) {

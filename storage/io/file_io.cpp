@@ -1,4 +1,5 @@
 // System calls on files. Called by every kind that stores on a disk.
+#include <millrace/core/rounding.hpp>
 #include <millrace/storage/io/file_io.hpp>
 
 #include <fcntl.h>

@@ -16,13 +16,6 @@ namespace millrace::storage::io {
 /// device accepts it.
 inline constexpr std::uint64_t direct_io_bytes = 4096;
 
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept {
-  return (value + unit - 1) / unit * unit;
-}
-constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) noexcept {
-  return value / unit * unit;
-}
-
 /// Returns memory for direct I/O that no peer reaches.
 memory_block heap_block(std::uint64_t size_bytes);
 

@@ -1,4 +1,5 @@
 // One huge page per thread. Used by segment files and pools.
+#include <millrace/core/rounding.hpp>
 #include <millrace/storage/io/io_buffer.hpp>
 
 #include <sys/mman.h>

@@ -1,5 +1,6 @@
 // The arithmetic of windows and reads. Called by kinds that store on a disk or a device.
 #include <millrace/core/digest.hpp>
+#include <millrace/core/rounding.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/io/packing.hpp>
 

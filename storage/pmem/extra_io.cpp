@@ -1,6 +1,7 @@
 // Bytes in a slot's object reach the medium by the mapping, also where tensors go by direct I/O.
 // Made by saving and by opening.
 #include <millrace/core/digest.hpp>
+#include <millrace/core/rounding.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/pmem/extra_io.hpp>
@@ -15,7 +16,7 @@ namespace {
 
 // The most bytes of one window; a multiple of a digest's block.
 std::uint64_t window_max(const pool_state& state) {
-  return state.direct ? io::round_down(state.options.window_bytes, digest_block_bytes) : ~0ull;
+  return state.direct ? round_down(state.options.window_bytes, digest_block_bytes) : ~0ull;
 }
 
 class slot_extra_writer final : public extra_writer {
@@ -30,7 +31,7 @@ public:
   }
 
   std::uint64_t window_bytes() const noexcept override {
-    return slot_.home->direct ? io::round_up(each_bytes_, io::direct_io_bytes) : 0;
+    return slot_.home->direct ? round_up(each_bytes_, io::direct_io_bytes) : 0;
   }
 
   void acquire(std::uint32_t index, memory_block staging, completion<window> done) override {
@@ -132,7 +133,7 @@ void extra_reader::plan(const wanted& range, std::vector<std::vector<wanted>>& w
 void extra_reader::fetch(const wanted& range, memory_block staging, completion<window> done) const {
   if (range.tensor_offset > size_bytes_ || range.length > size_bytes_ - range.tensor_offset)
     return done(fail(
-      errc::invalid_argument, "bytes {} to +{} of the user's, who has {}", range.tensor_offset,
+      errc::invalid_argument, "bytes {} to +{} of the user's {} bytes", range.tensor_offset,
       range.length, size_bytes_));
   auto data = slot_.home->address(at_ + range.tensor_offset);
   window lent{0, {{range.tensor, range.tensor_offset, data, range.length}}, slot_.lease};

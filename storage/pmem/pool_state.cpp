@@ -1,6 +1,7 @@
 // Loading the index, touching the mapping, ending the threads. Called by the pool and its parts.
 #include <millrace/core/huge_pages.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/core/rounding.hpp>
 #include <millrace/core/simulated_machine.hpp>
 #include <millrace/storage/bucket.hpp>
 #include <millrace/storage/pmem/pool_state.hpp>
@@ -92,7 +93,7 @@ void pool_state::populate() {
   if (!options.populate || direct)
     return;
   constexpr std::uint64_t threads = 2;
-  auto part = io::round_up(file.size_bytes / threads, 2u << 20);
+  auto part = round_up(file.size_bytes / threads, 2u << 20);
   for (std::uint64_t i = 0; i < threads; ++i) {
     auto from = std::min(i * part, file.size_bytes);
     auto to = std::min(from + part, file.size_bytes);

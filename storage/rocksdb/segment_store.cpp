@@ -2,6 +2,7 @@
 #include <millrace/core/assert.hpp>
 #include <millrace/core/kill_point.hpp>
 #include <millrace/core/planted_defect.hpp>
+#include <millrace/core/rounding.hpp>
 #include <millrace/storage/io/io_buffer.hpp>
 #include <millrace/storage/io/packing.hpp>
 #include <millrace/storage/rocksdb/segment_store.hpp>

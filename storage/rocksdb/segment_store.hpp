@@ -1,6 +1,7 @@
 // The segment files and their space. Reservations allocate extents; I/O jobs write and read them.
 #pragma once
 
+#include <millrace/core/rounding.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/rocksdb/free_map.hpp>
@@ -28,7 +29,7 @@ struct space_need {
   bool anyway = false;              // even beyond the capacity
 
   std::uint64_t extents_bytes() const noexcept {
-    return inlined ? 0 : io::round_up(stream_bytes, extent_unit_bytes);
+    return inlined ? 0 : round_up(stream_bytes, extent_unit_bytes);
   }
   /// What is counted against the capacity.
   std::uint64_t charged_bytes() const noexcept {

@@ -175,7 +175,11 @@ BOOST_AUTO_TEST_CASE(the_sizes_of_a_node_are_compared_with_what_its_control_grou
   f.put("/proc/meminfo", "MemTotal: 16777216 kB");
   f.put("/proc/self/cgroup", "0::/job");
   f.put("/sys/fs/cgroup/job/memory.max", "4294967296");
-  expect(check_sizes(settings, f.m), check_state::missing, "control group /job has 4 GiB");
+  seen = check_sizes(settings, f.m);
+  expect(seen, check_state::missing, "control group /job has 4 GiB");
+  BOOST_TEST(
+    seen.remedy.starts_with("lower one of `capacity` of provider a, `descriptions_max`,"),
+    seen.remedy);
 }
 
 BOOST_AUTO_TEST_CASE(huge_pages_that_are_off_get_a_command) {

@@ -14,6 +14,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
 #include <sstream>
 
@@ -150,6 +151,15 @@ BOOST_AUTO_TEST_CASE(a_node_serves_by_them_and_reports_them) {
   BOOST_TEST(has(text, "  toys: transfers "), text);
   BOOST_TEST(has(text, " toy "), text);
   BOOST_TEST(has(printed({"status", "--json", "--address", address}), "\"toys\": {"));
+}
+
+BOOST_AUTO_TEST_CASE(the_command_verifies_what_they_left) {
+  scratch_directory dir;
+  std::ofstream{dir.path() + "/toy"} << "small\nlarge\n";
+  std::ostringstream out, err;
+  BOOST_TEST(tools::run({"models", "verify", dir.path()}, out, err) == 1);
+  BOOST_TEST(has(out.str(), "small version 1: its bytes were in memory\n"), out.str());
+  BOOST_TEST(has(out.str(), ": 0 models verified, 0 B read, 2 models damaged\n"), out.str());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -180,8 +180,7 @@ finding check_sizes(const config::settings& node, const machine& m) {
         give_peers_less_memory()),
       name);
   return named(
-    missing(
-      fmt::format("{}, {} has {}", value, by, human_size(allowed)), std::string{take_less_memory}),
+    missing(fmt::format("{}, {} has {}", value, by, human_size(allowed)), take_less_memory(node)),
     name);
 }
 

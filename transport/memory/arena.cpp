@@ -3,6 +3,7 @@
 #include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/core/process_mark.hpp>
+#include <millrace/core/rounding.hpp>
 #include <millrace/transport/memory/arena.hpp>
 #include <millrace/transport/memory/mapped_file.hpp>
 
@@ -36,10 +37,6 @@ namespace {
 constexpr std::uint64_t huge_page_bytes = 2u << 20;
 constexpr std::uint64_t stat_block_bytes = 512;
 constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 struct arena_table {
   std::mutex mutex;

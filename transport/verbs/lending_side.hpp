@@ -46,7 +46,8 @@ private:
     region_ref memory;
   };
   using question_ptr = std::shared_ptr<const question>;
-  // The windows of one answer while they are being bound.
+  // The windows of one answer while they are being bound. A pair that fails is left out, and the
+  // others go into the answer, so this is no `gathering`, which has one error for all.
   struct bind_round {
     question_ptr of;
     std::shared_ptr<grant> g;

@@ -1,5 +1,5 @@
 // Chooses the classes so that objects fill their runs. Called by the heap.
-#include <millrace/storage/io/file_io.hpp>
+#include <millrace/core/rounding.hpp>
 #include <millrace/storage/pmem/medium/data_classes.hpp>
 #include <millrace/storage/pmem/medium/heap_layout.hpp>
 
@@ -21,7 +21,7 @@ data_class fitting(std::uint64_t chunks, std::uint64_t size_bytes) {
   if (fits.units == 0)
     return fits;
   auto space = chunks * chunk_bytes - shape_of_run(chunks, size_bytes).data_at;
-  fits.unit_bytes = io::round_down(space / fits.units, unit_step_bytes);
+  fits.unit_bytes = round_down(space / fits.units, unit_step_bytes);
   return fits;
 }
 

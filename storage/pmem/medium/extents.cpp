@@ -1,5 +1,6 @@
 // Reserves one run if possible, else runs of as many whole windows as fit. Called by registration,
 // storing and repack.
+#include <millrace/core/rounding.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/pmem/medium/extents.hpp>
 
@@ -18,7 +19,7 @@ bool reserve_one(change& into, std::uint64_t length, reserved_extents& out) {
   auto object = into.reserve(length + alignment_bytes, object_type::data);
   if (!object)
     return false;
-  out.extents.push_back({*object, io::round_up(*object, alignment_bytes), length});
+  out.extents.push_back({*object, round_up(*object, alignment_bytes), length});
   out.taken_bytes += into.reserved_bytes();
   return true;
 }

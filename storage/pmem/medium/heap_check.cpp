@@ -1,7 +1,7 @@
 // Walks logs, zones, chunks, runs and objects as libpmemobj 1.12 walks them, with bounds. Called
 // before a pool opens, and by salvage.
 #include <millrace/core/assert.hpp>
-#include <millrace/storage/io/file_io.hpp>
+#include <millrace/core/rounding.hpp>
 #include <millrace/storage/pmem/medium/format.hpp>
 #include <millrace/storage/pmem/medium/heap_check.hpp>
 #include <millrace/storage/pmem/medium/heap_layout.hpp>
@@ -188,7 +188,7 @@ private:
     auto goes_on = read_entries(at, header.capacity_bytes, entries);
     auto own = entries.size();
     for (std::uint64_t next = next_of(at), count = 0; goes_on && next != 0; ++count) {
-      auto place = io::round_up(next, line_bytes);
+      auto place = round_up(next, line_bytes);
       if (
         count == log_extensions_max || next < heap_at || next > file_.size() ||
         !holds(place, sizeof(log_header)))

@@ -2,6 +2,7 @@
 // Checked before libpmemobj opens it.
 #pragma once
 
+#include <millrace/core/rounding.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/storage/io/file_io.hpp>
 #include <millrace/storage/pmem/medium/format.hpp>
@@ -95,7 +96,7 @@ status damaged_pool(const std::string& path, const std::string& what);
 
 /// Returns the size of the file of a pool: the capacity in whole pages.
 constexpr std::uint64_t file_bytes_of(std::uint64_t capacity_bytes) noexcept {
-  return io::round_down(capacity_bytes, 4096);
+  return round_down(capacity_bytes, 4096);
 }
 
 /// Makes a pool with an empty index, completely or not at all. Errors: `invalid_argument` when the

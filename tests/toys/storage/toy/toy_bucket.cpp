@@ -2,6 +2,8 @@
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/storage/toy/toy_bucket.hpp>
 
+#include <fstream>
+
 namespace millrace::storage {
 
 namespace {
@@ -63,6 +65,20 @@ result<std::shared_ptr<bucket>> open_toy_bucket(
   if (!inner)
     return fail(inner.error());
   return std::make_shared<toy_bucket>(std::move(*inner), options.models_max);
+}
+
+bool is_toy_bucket(const std::string& path) { return std::ifstream{path + "/toy"}.is_open(); }
+
+status salvage_toy_bucket(const std::string& path, salvager& to) {
+  return verify_toy_bucket(path, [&](auto& model) { to.lose(model.name); });
+}
+
+status verify_toy_bucket(
+  const std::string& path, const std::function<void(const model_at_rest&)>& seen) {
+  std::ifstream names{path + "/toy"};
+  for (std::string name; std::getline(names, name);)
+    seen({.name = name, .version = 1, .outcome = {errc::corrupt_data, "its bytes were in memory"}});
+  return {};
 }
 
 } // namespace millrace::storage

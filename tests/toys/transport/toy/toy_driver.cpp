@@ -27,7 +27,15 @@ public:
       return done(fail(memory.error()));
     if (auto bad = check_ops(t.ops, memory->size_bytes()); !bad.ok())
       return done(fail(bad));
-    copy_job job{t.dir, *memory, std::move(t.ops), t.digests, t.write_back, t.hold, nullptr, {}};
+    copy_job job{
+      .dir = t.dir,
+      .memory = *memory,
+      .ops = std::move(t.ops),
+      .digests = t.digests,
+      .write_back = t.write_back,
+      .hold = t.hold,
+      .abandoned = nullptr,
+      .prepare = {}};
     run_copy_job(
       *movers_, limits_, std::move(job),
       [self = shared_from_this(), done = std::move(done)](result<copied> outcome) {
