@@ -6,7 +6,7 @@
 # from its first layers. Restarts the RocksDB provider (in order, then after kill -9), and loads the
 # model back bit for bit. Trains another model with a checkpoint at every iteration, kills it in the
 # middle of a save, and continues from the newest checkpoint to the same weights. If PyTorch is
-# installed, does the same saves with torch.save.
+# installed, does the same saves with torch.save. Says at its end what it leaves out.
 #
 #   --quick  fewer epochs
 #   --keep   leave the directory with its logs
@@ -165,3 +165,7 @@ done
 
 say "summary"
 cat "$summary"
+
+say "what this leaves out"
+echo "the C interface: examples/embedded_c, docs/c-api.md; Python by ctypes: docs/decisions/028-streams.md"
+echo "several hosts, GPUs: docs/configuration.md (Several hosts); flushing checkpoints to files: docs/flush.md"

@@ -68,7 +68,7 @@ struct spent {
   }
 };
 
-/// A trainer in Python that computes on every core, too; see peers/training_peer.py.
+/// A trainer in Python that computes on every core, too; see bench/peers/training.py.
 struct other_way {
   std::string name, label;
   python_peer trainer;

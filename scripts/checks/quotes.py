@@ -20,8 +20,8 @@ import sys
 FENCE = re.compile(r"^\s*```(\w*)\s*$")
 SOURCE = re.compile(r"^\s*<!-- ([\w./-]+\.\w+) -->\s*$")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-PATH = re.compile(r"`((?:actors|bench|config|core|docs|examples|net|runtime|scripts|storage|tests|tools|transport)"
-                  r"/[\w./-]*)`")
+PATH = re.compile(r"`((?:actors|bench|bindings|cmake|config|core|docs|examples|net|packaging|runtime|scripts|storage"
+                  r"|tests|tools|transport)/[\w./-]*)`")
 QUOTED = {"cpp": "C++", "cmake": "CMake"}
 # An argument of CMake that stands for itself may hold a line of C++.
 BRACKETS = re.compile(r"^\[\[(.*)\]\]\)?$")

@@ -1,5 +1,5 @@
-// Tests what the thread sanitizer sees of actors. Races planted in an actor, in a session's actor
-// and in the I/O loop are reported, and without one nothing is.
+// Tests what the thread sanitizer sees of actors. Races planted in an actor, in a session and in
+// the I/O loop are reported, and without one nothing is.
 #include <millrace/tests/support/process.hpp>
 
 #include <boost/test/data/test_case.hpp>
