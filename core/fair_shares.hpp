@@ -1,5 +1,5 @@
-// Shares of bounded places: connections, operations, staging memory. Used wherever strangers take
-// places and may not give them back.
+// Shares of bounded places: connections, operations, staging memory. Used wherever untrusted peers
+// take places and may not give them back.
 #pragma once
 
 #include <millrace/core/ids.hpp>

@@ -11,8 +11,8 @@ namespace millrace {
 /// Remembers the process that made an object.
 ///
 /// *Problem*: a forked child has a copy of each object of its parent, and the descriptors and
-/// shared memory below, but none of the threads. What uses such an object waits for ever, or speaks
-/// in the name of the parent. So the object must know where it was made, at the cost of one load.
+/// shared memory below, but none of the threads. What uses such an object waits for ever, or sends
+/// messages as the parent. So the object must know where it was made, at the cost of one load.
 /// Threads: any.
 class process_mark {
 public:

@@ -35,10 +35,10 @@ struct save_spec {
   std::string model;
   std::uint32_t rank = 0;
   std::uint64_t step = 0;
-  /// The first run in which the save may begin. A rank that has restored a version tells the one
-  /// after the last in which it took part before. 0: any.
+  /// The first run in which the save may begin. A rank that has restored a version names the run
+  /// after the last one in which it took part. 0: any.
   std::uint64_t run_min = 0;
-  /// Says a client that tells no run: this is the first save since it restored a version.
+  /// True for the first save after a restore, if the client does not send a run.
   bool went_back = false;
   /// The size of the user's bytes that belong to the version. They differ from save to save.
   std::uint64_t extra_bytes = 0;
@@ -47,7 +47,7 @@ struct save_spec {
 /// A version that is being filled.
 class pending_version : public reservation {
 public:
-  /// Tells that the mover has written back every cache line to the persistence domain, so that
+  /// Reports that the mover has written back every cache line to the persistence domain, so that
   /// `publish` does not have to. Only where `cpu_flush` holds.
   virtual void written_back() = 0;
 
@@ -109,8 +109,8 @@ public:
   /// is attached.
   virtual void enroll(shard_spec shard, completion<enrolled_shard> done) = 0;
 
-  /// Tells that the job of a shard has ended. `finished`: it ended in order, so `repack` may keep
-  /// one version only.
+  /// Reports that the job of a shard has ended. `finished`: it ended in order, so `repack` may
+  /// keep one version only.
   virtual void leave(std::string model, std::uint32_t rank, bool finished) = 0;
 
   /// Picks the slot to fill, marks it *active* durably, and lends it. It never takes the slot of

@@ -208,8 +208,8 @@ std::shared_ptr<fair_shares> shares_of(const listener_options& where);
 /// Returns what counts the frames of all channels of a service, for `channel_options::buffers`.
 std::shared_ptr<lent_places> buffers_of(const listener_options& where);
 
-/// Returns the handler of a newcomer, or why it is refused, which the newcomer is told. Called on
-/// the loop.
+/// Returns the handler of a newcomer, or the reason for refusing it, which is sent to the newcomer.
+/// Called on the loop.
 using accept_function = std::function<result<std::shared_ptr<channel_handler>>(const peer_info&)>;
 
 /// Returns why a node refuses newcomers while it starts: `unavailable`.

@@ -114,7 +114,7 @@ void connection::read_turn() {
     if (got.fds_lost)
       return fault(status{errc::protocol_error, "more descriptors than a frame may carry"});
     if (got.size_bytes == 0)
-      return lost(status{errc::peer_lost, "it closed the connection without a goodbye"});
+      return lost(status{errc::peer_lost, "it closed the connection without a closing message"});
     heard_ = true;
     taken += got.size_bytes;
     parser_.commit(got.size_bytes);

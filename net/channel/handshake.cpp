@@ -101,10 +101,10 @@ status check_proof(
   if (!proof)
     return proof.error();
   if (peer_id_of(proof->key) != claimed)
-    return status{errc::permission_denied, "a claim to the identity of another process"};
+    return status{errc::permission_denied, "the peer claims the identity of another process"};
   auto signed_bytes = transcript(side, binding, connector_hello, acceptor_hello);
   if (!is_signed_by(proof->key, signed_bytes, proof->signature))
-    return status{errc::permission_denied, "a proof that does not fit this connection"};
+    return status{errc::permission_denied, "the proof does not match this connection"};
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Chooses which newcomer gives way.
+// Chooses which newcomer is closed.
 #include <millrace/net/channel/newcomers.hpp>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void newcomers::make_room(const std::string& source) {
   if (count_of(source) >= per_source_max_)
     return refuse_oldest(
       [&](auto& n) { return n.source == source; },
-      {errc::busy, "more than {} connections of this source prove themselves at a time",
+      {errc::busy, "more than {} connections of this source are in their handshake",
        per_source_max_});
   if (known_.size() < max_)
     return;
@@ -42,7 +42,7 @@ void newcomers::make_room(const std::string& source) {
               })->second;
   refuse_oldest(
     [&](auto& n) { return count_of(n.source) == most; },
-    {errc::busy, "more than {} connections prove themselves at a time", max_});
+    {errc::busy, "more than {} connections are in their handshake", max_});
 }
 
 void newcomers::refuse_oldest(

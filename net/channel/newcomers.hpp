@@ -1,5 +1,5 @@
-// Connections that have not proved themselves yet: how many there may be, and which one gives way.
-// Used by listeners and by drivers that accept streams.
+// Connections that have not proved themselves yet: how many there may be, and which one is closed
+// when there are too many. Used by listeners and by drivers that accept streams.
 #pragma once
 
 #include <millrace/core/status.hpp>
@@ -14,10 +14,10 @@ namespace millrace::net {
 /// Bounds newcomers, in total and for one source.
 ///
 /// *Problem*: every process can connect and then say nothing. A listener that refused newcomers
-/// while it has too many would let strangers lock out its members.
+/// while it has too many would let untrusted peers lock out its members.
 ///
 /// *Rule*: an honest newcomer proves itself within milliseconds, so of too many the oldest is the
-/// least likely to be one. It gives way to the new one: the oldest of the same source when the
+/// least likely to be one. It is closed for the new one: the oldest of the same source when the
 /// source has too many, else the oldest of a source that has the most.
 ///
 /// Threads: one at a time.
@@ -29,7 +29,7 @@ public:
   newcomers(std::uint32_t max, std::uint32_t per_source_max)
     : max_(max), per_source_max_(per_source_max) {}
 
-  /// Adds a newcomer. If it gives way later, or all do, `refuse` is called after it was removed.
+  /// Adds a newcomer. If it is closed later, or all are, `refuse` is called after it was removed.
   number add(const std::string& source, refusal refuse);
   /// Removes one that has proved itself or has gone. Idempotent.
   void remove(number n);

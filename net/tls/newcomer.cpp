@@ -45,7 +45,7 @@ void newcomer::on_first_byte() {
     return;
   // That is no refusal: a member that has reached this side at another address ends like this, too.
   if (n <= 0)
-    return end(status{errc::peer_lost, "it closed the connection without a word"});
+    return end(status{errc::peer_lost, "it closed the connection before sending anything"});
   if (byte == tls_first_byte)
     return begin_tls();
   if (byte != stream_acceptor::first_byte)

@@ -25,7 +25,8 @@ namespace millrace {
 /// I/O loop. It takes the loop over at once when a thread that waited leaves while answers are
 /// outstanding, and within some 3 ms otherwise. So a program may only ever watch the descriptor.
 /// Copies share the queue. The last copy closes it, at any time: tokens of futures that become
-/// ready later go nowhere. In a forked child the queue still belongs to the parent: no token comes.
+/// ready later are dropped. In a forked child the queue still belongs to the parent: no token
+/// comes.
 /// Threads: any.
 class completion_queue {
 public:

@@ -28,19 +28,19 @@ struct job {
   /// that of another run. It is the xxHash3-64 of "launcher restart_count run_id", and 1 where that
   /// is 0. 0 where the launcher gives no name that holds this: each rank then draws its own.
   ///
-  /// Steps of Slurm have a life. Of torchrun's jobs those on one host have one, with `--standalone`
-  /// or a `--rdzv-id` that is never used again, for a torchrun that is started again counts from 0.
-  /// On several hosts torchrun counts on each only the restarts that begin there, and on none those
-  /// for a host that joins. Launchers of MPI name a job in ways that come again. A program that is
-  /// started again behind its launcher's back, by a loop in a script, must leave
-  /// `checkpoint_options::life` at 0.
+  /// A Slurm step has a value. A torchrun job on one host has one with `--standalone`, or with a
+  /// `--rdzv-id` that is never used again: a torchrun that is started again counts from 0. A
+  /// torchrun job on several hosts has none, because each host counts only the restarts that begin
+  /// there, and no host counts those for a host that joins. MPI launchers reuse names, so their
+  /// jobs have none. A program that is started again without its launcher, by a loop in a script,
+  /// must leave `checkpoint_options::life` at 0.
   std::uint64_t life = 0;
 
   /// Returns the job of this process, or nothing if no launcher has started it.
   ///
   /// The first launcher that left its variables in the environment decides. It is the innermost
   /// one: a launcher is started within the jobs of those below it in this list.
-  /// 1. torchrun, or whoever sets RANK and WORLD_SIZE (LOCAL_RANK, LOCAL_WORLD_SIZE);
+  /// 1. torchrun, or any program that sets RANK and WORLD_SIZE (LOCAL_RANK, LOCAL_WORLD_SIZE);
   /// 2. Open MPI's mpirun (OMPI_COMM_WORLD_RANK and others);
   /// 3. other launchers of MPI programs (PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS),
   ///    unless Slurm itself has set these;

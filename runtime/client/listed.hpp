@@ -25,7 +25,7 @@ struct listed {
   std::vector<entry> found;            // sorted by name
   std::vector<silent_provider> silent; // what they keep is not in `found`
   std::vector<entry> marks;            // erased models, kept for providers that are away
-  /// Of models: ready when the marks that nothing needs any more are removed, or when that has
+  /// For models: ready when the marks that nothing needs any more are removed, or when that has
   /// failed or the time of the listing is over. Those that are left are for a later listing.
   future<void> swept;
 };

@@ -20,8 +20,8 @@ namespace millrace {
 class node {
 public:
   /// Starts what the settings describe. Returns when clients are served. The sockets open before
-  /// the providers, and who connects meanwhile is refused with `unavailable`. The node starts
-  /// without the providers that cannot be opened (see `down`), unless `node.require` says
+  /// the providers, and clients that connect meanwhile are refused with `unavailable`. The node
+  /// starts without the providers that cannot be opened (see `down`), unless `node.require` says
   /// otherwise.
   /// Errors:  those of the part that did not start, with its name: a socket in use, a provider's
   ///          directory, memory. Those of the providers that `node.require` needs.

@@ -354,7 +354,7 @@ BOOST_AUTO_TEST_CASE(nobody_bears_the_identity_of_another) {
   impostor.begin(s.address());
   BOOST_TEST(impostor.wait() == static_cast<int>(errc::permission_denied));
   s.check_good_client_works();
-  BOOST_TEST(lines.count("a claim to the identity of another process") == 1u);
+  BOOST_TEST(lines.count("the peer claims the identity of another process") == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(a_proof_of_one_session_is_worth_nothing_in_another) {

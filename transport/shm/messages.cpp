@@ -6,7 +6,7 @@ namespace millrace::transport::shm {
 
 status check(const move& m) {
   if (!is_direction(m.dir))
-    return {errc::protocol_error, "a move in no known direction"};
+    return {errc::protocol_error, "a move has an unknown direction"};
   if (m.ops.size() > move_ops_max)
     return {errc::protocol_error, "a move of more parts than one may have"};
   auto writes = m.dir == static_cast<std::uint8_t>(direction::write);

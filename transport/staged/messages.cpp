@@ -13,13 +13,13 @@ status check(const hello& m) {
   if (
     m.chunk_bytes < digest_block_bytes || m.chunk_bytes > chunk_bytes_most || m.chunks_max == 0 ||
     m.chunks_max > chunks_most)
-    return {errc::protocol_error, "a staged hello with senseless bounds"};
+    return {errc::protocol_error, "a staged hello with bounds that are not valid"};
   return {};
 }
 
 status check(const stage& m, std::uint64_t chunk_bytes) {
   if (!is_direction(m.dir))
-    return {errc::protocol_error, "staging in no known direction"};
+    return {errc::protocol_error, "staging has an unknown direction"};
   if (m.ranges.size() > ranges_max)
     return {errc::protocol_error, "staging of too many ranges"};
   std::uint64_t bytes = 0;

@@ -309,7 +309,7 @@ void peer_link::look() {
   for (auto& s : stalled)
     s->close(
       {errc::deadline_exceeded,
-       "a stream to {} did not carry on with what was asked for first for {} ms "
+       "a stream to {} made no progress on its oldest request for {} ms "
        "(tcp.stall_timeout)",
        peer().name, options_.stall_timeout_ms});
   for (auto& c : unconfirmed) {

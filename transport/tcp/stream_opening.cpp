@@ -160,7 +160,7 @@ private:
   stream_claim as_;
   completion<std::shared_ptr<admitted_socket>> done_;
   std::size_t next_ = 0;
-  status why_{errc::unavailable, "the peer told no address for streams"};
+  status why_{errc::unavailable, "the peer has not sent an address for streams"};
   net::unique_fd fd_;
   bool watching_ = false;
   bool connected_ = false;

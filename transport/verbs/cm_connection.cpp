@@ -138,7 +138,7 @@ status cm_connection::ask_for_address() {
 
 status cm_connection::ask_for_route() {
   if (!id_->is_at(*p_.port))
-    return {errc::unavailable, "the way there does not begin at " + p_.port->name()};
+    return {errc::unavailable, "the route does not start at " + p_.port->name()};
   if (rdma_resolve_route(id_->get(), static_cast<int>(p_.options.connect_timeout_ms)) != 0)
     return failed("finding the route");
   return {};

@@ -55,7 +55,7 @@ status check(const ready& m) { return check_pair(m.pair); }
 status check(const lost& m) { return check_pair(m.pair); }
 
 status check(const ask& m) {
-  return is_direction(m.dir) ? status{} : wrong("a grant in no known direction");
+  return is_direction(m.dir) ? status{} : wrong("a grant has an unknown direction");
 }
 
 status check(const granted& m) {

@@ -43,7 +43,9 @@ result<tensor_view> part_of(
     auto runs = runs_of(target.desc, {offsets, part.extents});
     if (!runs || runs->count() != 1)
       return fail(
-        errc::unsupported, "tensor {}: elements smaller than a byte, of which a shard has {} alone",
+        errc::unsupported,
+        "tensor {}: its elements are smaller than a byte, and the part {} of a shard is not one "
+        "run of whole bytes",
         target.desc.name, describe(part));
     out.data += runs->first_byte();
     return out;
