@@ -30,8 +30,8 @@ struct tensor_view {
   }
 };
 
-/// Checks the description, the strides (rank, reach, no sub-byte dtype), and that `data` is set if there
-/// are bytes.
+/// Checks the description, the strides (rank, reach, no sub-byte dtype), and that `data` is set if
+/// there are bytes.
 [[nodiscard]] status validate(const tensor_view& view);
 
 } // namespace millrace

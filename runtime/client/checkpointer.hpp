@@ -111,9 +111,9 @@ public:
   /// when the call is made. docs/decisions/028-streams.md has the reasons.
   /// Errors:  `busy` with `when_saving::refuse`, or naming the ranks that lag behind after
   ///          `checkpoints.slot_wait` of the provider; `invalid_argument` for a step above
-  ///          `step_max`, or for more bytes in `extra` than `checkpoints.extra_max` of the provider;
-  ///          `unsupported` for any from a provider of an older build; `no_space`; `peer_lost`; the
-  ///          failure of an earlier save, once.
+  ///          `step_max`, or for more bytes in `extra` than `checkpoints.extra_max` of the
+  ///          provider; `unsupported` for any from a provider of an older build; `no_space`;
+  ///          `peer_lost`; the failure of an earlier save, once.
   ///          For `after`: `unsupported` where this build or the driver has no such streams,
   ///          `invalid_argument` for a stream that cannot be used, `deadline_exceeded`.
   ///          After a failure no thread reads the tensors any more.

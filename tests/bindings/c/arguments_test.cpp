@@ -325,12 +325,18 @@ BOOST_AUTO_TEST_CASE(a_registered_shard_refuses_nonsense_and_goes_on) {
   REFUSED(
     millrace_save_after(ck, nullptr, 1, 0, nullptr, 1, &r, nullptr), "millrace_save_after",
     "extra");
-  // This process does not use CUDA. The failure counts as that of a save, once.
+  // This process does not use CUDA, or the build has none. The failure counts as that of a save,
+  // once.
   BOOST_TEST(millrace_save_after(ck, nullptr, 1, 0, nullptr, 0, &r, nullptr) != MILLRACE_OK);
-  BOOST_TEST(std::string{millrace_error()}.find("CUDA") != std::string::npos, millrace_error());
+  const std::string why = millrace_error();
+  const auto build_has_cuda = why.find("CUDA") != std::string::npos;
+  BOOST_TEST((build_has_cuda || why.find("'cuda'; this build has none") != std::string::npos), why);
   BOOST_TEST(r == nullptr);
   BOOST_TEST(millrace_fence_stream(ck, nullptr) != MILLRACE_OK);
-  MUST(millrace_fence_stream(ck, nullptr));
+  if (build_has_cuda)
+    MUST(millrace_fence_stream(ck, nullptr));
+  else
+    BOOST_TEST(millrace_fence(ck, nullptr) != MILLRACE_OK);
   // No signed number is as large, and `millrace_restore` takes one.
   BOOST_TEST(
     millrace_save(ck, UINT64_MAX, 0, nullptr, 0, &r, nullptr) == MILLRACE_INVALID_ARGUMENT);
