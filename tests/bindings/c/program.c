@@ -49,9 +49,46 @@ static void use_models(millrace_client* client) {
   CHECK(millrace_list(client, NULL, "c/", &request) == MILLRACE_OK);
   CHECK(millrace_request_wait(request, MILLRACE_FOREVER) == MILLRACE_OK);
   CHECK(millrace_request_count(request) == 1);
+  millrace_model model = {.struct_size = sizeof(model)};
+  CHECK(millrace_request_model(request, 0, &model) == MILLRACE_OK);
+  CHECK(strcmp(model.name, "c/model") == 0 && model.tensors == tensors_count);
+  millrace_detach(&request);
+  CHECK(millrace_pin(client, NULL, "c/model", 1, NULL) == MILLRACE_OK);
+  CHECK(millrace_describe(client, NULL, "c/model", 0, &request) == MILLRACE_OK);
+  CHECK(millrace_request_wait(request, MILLRACE_FOREVER) == MILLRACE_OK);
+  millrace_tensor described;
+  millrace_pair pair;
+  CHECK(millrace_request_tensor(request, tensors_count - 1, &described) == MILLRACE_OK);
+  CHECK(strcmp(described.name, "layer7") == 0 && described.shape[0] == elements);
+  CHECK(millrace_request_metadata(request, 0, &pair) == MILLRACE_OK);
+  CHECK(strcmp(pair.value, "program.c") == 0);
   millrace_detach(&request);
   CHECK(millrace_erase(client, NULL, "c/model", NULL) == MILLRACE_OK);
   CHECK(millrace_get(client, "c/model", tensors, 1, NULL, NULL) == MILLRACE_NOT_FOUND);
+}
+
+/* Several at once: a watch that is over, one that is given up, and one that nobody waits for. */
+static void use_queues(millrace_client* client) {
+  millrace_tensor tensors[tensors_count];
+  describe(tensors, values);
+  millrace_queue* queue = NULL;
+  millrace_request* all[3] = {NULL, NULL, NULL};
+  CHECK(millrace_queue_create(16, &queue) == MILLRACE_OK && millrace_queue_fd(queue) >= 0);
+  CHECK(millrace_await(client, NULL, "c/awaited", 0, 60000, &all[0]) == MILLRACE_OK);
+  CHECK(millrace_await(client, NULL, "c/never", 0, 60000, &all[1]) == MILLRACE_OK);
+  CHECK(millrace_await(client, NULL, "c/never", 0, 60000, &all[2]) == MILLRACE_OK);
+  CHECK(millrace_queue_add(queue, all[0], 7) == MILLRACE_OK);
+  CHECK(millrace_put(client, "c/awaited", tensors, 1, NULL, NULL) == MILLRACE_OK);
+  uint64_t token = 0;
+  size_t taken = 0;
+  CHECK(millrace_queue_poll(queue, &token, 1, 60000, &taken) == MILLRACE_OK);
+  CHECK(taken == 1 && token == 7);
+  CHECK(millrace_cancel(all[1]) == MILLRACE_OK);
+  millrace_code each[2];
+  CHECK(millrace_waitall(2, all, MILLRACE_FOREVER, each) == MILLRACE_CANCELLED);
+  CHECK(each[0] == MILLRACE_OK && each[1] == MILLRACE_CANCELLED);
+  millrace_detach(&all[2]);
+  millrace_queue_release(queue);
 }
 
 static void use_checkpoints(millrace_client* client) {
@@ -76,6 +113,12 @@ static void use_checkpoints(millrace_client* client) {
   CHECK(extra_bytes == 3 && memcmp(extra, "abc", 3) == 0);
   CHECK(millrace_waitany(1, &restored, MILLRACE_FOREVER, &index) == MILLRACE_OK && index == 0);
   CHECK(memcmp(values, loaded, sizeof(values)) == 0);
+  describe(tensors, loaded);
+  CHECK(millrace_rebind(job, tensors, tensors_count) == MILLRACE_OK);
+  memset(loaded, 0, sizeof(loaded));
+  CHECK(
+    millrace_get_shard(client, "c/run", 0, 1, tensors, tensors_count, NULL, NULL) == MILLRACE_OK);
+  CHECK(memcmp(values, loaded, sizeof(values)) == 0);
   CHECK(millrace_close(job, 1, NULL) == MILLRACE_OK);
   millrace_checkpointer_release(job);
 }
@@ -90,6 +133,7 @@ int main(int argc, char** argv) {
   CHECK(millrace_error()[0] != '\0');
   CHECK(millrace_connect(argv[1], NULL, &client) == MILLRACE_OK);
   use_models(client);
+  use_queues(client);
   use_checkpoints(client);
   millrace_release(client);
   return 0;
