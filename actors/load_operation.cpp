@@ -221,6 +221,7 @@ private:
     transport::transfer t;
     t.dir = transport::direction::write;
     t.remote = request_.target;
+    t.channel = request_.from.connection;
     t.digests = receipt_.verified;
     t.hold = w.hold;
     t.ops = std::move(ops);
@@ -288,6 +289,7 @@ private:
     transport::transfer t;
     t.dir = transport::direction::write;
     t.remote = request_.target;
+    t.channel = request_.from.connection;
     t.hold = s->w.hold;
     t.ops = std::move(ops);
     context_->move(

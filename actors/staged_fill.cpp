@@ -85,6 +85,7 @@ private:
     transport::transfer t;
     t.dir = transport::direction::read;
     t.remote = work_->source;
+    t.channel = work_->channel;
     t.digests = work_->checksums;
     t.hold = block->owner;
     t.ops.reserve(b.pieces.size());

@@ -19,6 +19,7 @@ window_filler fill_directly(std::shared_ptr<pull_work> work) {
     transport::transfer t;
     t.dir = transport::direction::read;
     t.remote = work->source;
+    t.channel = work->channel;
     t.digests = work->checksums;
     t.write_back = work->write_back;
     t.hold = w.hold;

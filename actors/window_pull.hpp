@@ -17,9 +17,10 @@ namespace millrace::actors {
 /// The parameters and the results of a pull. Used inside the context's actor only.
 struct pull_work {
   std::shared_ptr<operation_context> context;
-  staging_claim claim; // the claim of the operations that asked
-  staging_need need;   // of all the windows and blocks
-  bulk_handle source;  // all tensors, one after the other
+  staging_claim claim;       // the claim of the operations that asked
+  staging_need need;         // of all the windows and blocks
+  bulk_handle source;        // all tensors, one after the other
+  std::uint64_t channel = 0; // by which the source's owner has asked, see `transfer::channel`
   layout_offsets offsets;
   bool checksums = true;
   bool write_back = false;            // movers write the lines back to the persistence domain

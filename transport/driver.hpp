@@ -77,6 +77,9 @@ private:
 struct transfer {
   direction dir = direction::read;
   bulk_handle remote = {};
+  /// The number of the channel by which the owner has asked for the transfer. A driver that asks
+  /// the owner by a channel uses this one, where the owner waits. 0, or one that is gone: any.
+  std::uint64_t channel = 0;
   copy_list ops = {};
   bool digests = false; // compute block digests of the local side while the bytes pass
   /// Keeps the local memory. The driver drops it when nothing can touch that memory any more. After

@@ -21,7 +21,7 @@ public:
 
   void add(const net::channel& c, pointer link) {
     std::lock_guard guard{mutex_};
-    by_peer_[c.peer().id].push_back(link);
+    by_peer_[c.peer().id].emplace_back(c.number(), link);
     links_[&c] = std::move(link);
   }
   /// Returns null if there is none.
@@ -37,23 +37,28 @@ public:
     if (!node)
       return nullptr;
     auto of_peer = by_peer_.find(c.peer().id);
-    std::erase(of_peer->second, node.mapped());
+    std::erase_if(of_peer->second, [&](auto& one) { return one.second == node.mapped(); });
     if (of_peer->second.empty())
       by_peer_.erase(of_peer);
     return std::move(node.mapped());
   }
-  /// Returns the peer's first link for which `usable(link)` holds; null if there is none. Calls
-  /// `usable` under the lock.
+  /// Returns the link of channel number `channel` if `usable(link)` holds, else the first of the
+  /// peer for which it does; null if there is none. Calls `usable` under the lock.
   template <class F>
-  pointer to(const peer_id& peer, F usable) const {
+  pointer to(const peer_id& peer, F usable, std::uint64_t channel = 0) const {
     std::lock_guard guard{mutex_};
     auto of_peer = by_peer_.find(peer);
     if (of_peer == by_peer_.end())
       return nullptr;
-    for (auto& link : of_peer->second)
-      if (usable(*link))
-        return link;
-    return nullptr;
+    pointer first;
+    for (auto& [number, link] : of_peer->second)
+      if (usable(*link)) {
+        if (channel == 0 || number == channel)
+          return link;
+        if (!first)
+          first = link;
+      }
+    return first;
   }
   /// Returns a link of any peer for which `wanted(link)` holds; null if there is none. Looks at all
   /// links, and calls `wanted` under the lock.
@@ -78,7 +83,7 @@ private:
   mutable std::mutex mutex_;
   std::unordered_map<const net::channel*, pointer> links_;
   // The same links by peer; a peer may have several channels.
-  std::unordered_map<peer_id, std::vector<pointer>> by_peer_;
+  std::unordered_map<peer_id, std::vector<std::pair<std::uint64_t, pointer>>> by_peer_;
 };
 
 } // namespace millrace::transport

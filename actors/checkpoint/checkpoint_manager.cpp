@@ -190,7 +190,7 @@ private:
     deps.snapshots = deps_.snapshots;
     deps.staging = deps_.staging;
     deps.shard = e.request.shard;
-    deps.owner = e.request.from.holder;
+    deps.owner = e.request.from;
     deps.source = e.request.source;
     deps.busy = e.request.busy;
     deps.queued_max = deps_.limits.saves_queued_max;

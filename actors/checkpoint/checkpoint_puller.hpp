@@ -42,7 +42,7 @@ struct checkpoint_puller_deps {
   std::shared_ptr<storage::checkpoint_store> store;
   snapshot_staging snapshots;
   shard_spec shard;
-  party owner; // the process whose memory it is
+  asker owner; // the process whose memory it is
   bulk_handle source;
   when_saving busy = when_saving::wait;
   std::uint32_t queued_max = 4; // saves that wait behind the one in flight

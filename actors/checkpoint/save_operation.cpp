@@ -152,9 +152,10 @@ private:
     work.context = context_;
     // The save ends earlier, unless requests for its outcome extend its time.
     work.claim = {
-      context_->owner, staging_use::save,
+      context_->owner.holder, staging_use::save,
       created_ + std::chrono::milliseconds{context_->bounds.request_timeout_max_ms}};
     work.source = source;
+    work.channel = context_->owner.connection;
     work.offsets = layout_offsets{tensors};
   }
 

@@ -23,7 +23,7 @@ public:
   std::shared_ptr<storage::checkpoint_store> store;
   snapshot_staging snapshots; // also if slots cannot be reached
   shard_spec shard;
-  party owner; // the process whose memory it is
+  asker owner; // the process whose memory it is
   bulk_handle source;
   when_saving busy = when_saving::wait;
   std::uint64_t slot_wait_ms = 0;

@@ -84,6 +84,7 @@ private:
       return bad.within("model " + spec.name);
     work_->context = context_;
     work_->claim = {request_.from.holder, staging_use::save, deadline()};
+    work_->channel = request_.from.connection;
     work_->offsets = layout_offsets{spec.tensors};
     work_->checksums = request_.checksums;
     receipt_.size_bytes = work_->offsets.size_bytes();

@@ -16,8 +16,6 @@ using net::channel;
 using net::frame;
 using net::frame_kind;
 
-std::atomic<std::uint64_t> last_number = 0; // the number of the last session in this process
-
 class session : public net::channel_handler {
 public:
   session(
@@ -31,7 +29,7 @@ public:
   void on_open(const std::shared_ptr<channel>& c) override {
     log().debug(
       "peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
-    connections_->add(number_, c);
+    connections_->add(c->number(), c);
     fabric_->peer_opened(c);
   }
 
@@ -45,7 +43,7 @@ public:
   void on_close(channel& c, const status& why) override {
     log().debug(
       "peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
-    connections_->remove(number_);
+    connections_->remove(c.number());
     fabric_->peer_closed(c, why);
     // Actors that keep something for the connection watch the port. They hear of its end after the
     // requests that the peer sent before.
@@ -98,7 +96,7 @@ private:
   asker from_peer(const channel& c) {
     if (!holder_)
       holder_ = net::party_of(c.peer());
-    return {c.peer().id, number_, {holder_->owner, holder_->process}};
+    return {c.peer().id, c.number(), {holder_->owner, holder_->process}};
   }
 
   std::shared_ptr<transport::fabric> fabric_;
@@ -107,7 +105,6 @@ private:
   peer_clock clock_;
   std::optional<party> holder_;      // the peer
   const caf::strong_actor_ptr port_; // asks on the peer's behalf
-  const std::uint64_t number_ = last_number.fetch_add(1) + 1;
 };
 
 } // namespace

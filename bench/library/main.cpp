@@ -137,10 +137,7 @@ void compare(const operation& op, std::uint64_t size_bytes, std::size_t rounds, 
 void calls_section(
   const service& at, const std::vector<std::uint64_t>& sizes, std::size_t rounds, report& out) {
   c_client own{at};
-  // The pulls of all clients of a process go through its first one, which neither of these is: a
-  // client that has just been used serves the others late.
-  auto other = at.connect();
-  auto models = other.repository();
+  auto models = at.repository();
   for (auto size_bytes : sizes) {
     both_views tensor{size_bytes};
     auto in_c = tensor.in_c();

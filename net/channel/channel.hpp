@@ -11,6 +11,7 @@
 #include <millrace/net/socket/unique_fd.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -155,6 +156,9 @@ public:
 
   virtual const peer_info& peer() const noexcept = 0;
   virtual bool is_open() const noexcept = 0;
+  /// Counts the channels of this process; none has number 0. A process may have several channels to
+  /// one peer.
+  std::uint64_t number() const noexcept { return number_; }
 
   /// Derives a secret for a label. Both ends of the channel get the same value, and no other
   /// process can compute it. On a Unix socket it is a hash over the nonces of the handshake, on an
@@ -171,6 +175,10 @@ public:
 
   /// Says goodbye, and closes when the queue has been written or after `drain_ms`.
   virtual void close(status why, std::uint32_t drain_ms = 0) = 0;
+
+private:
+  static inline std::atomic<std::uint64_t> last_number_ = 0;
+  const std::uint64_t number_ = last_number_.fetch_add(1) + 1;
 };
 
 /// Connects to "unix:/path" or "tls://host:port" without blocking, including the handshake.

@@ -564,6 +564,27 @@ BOOST_AUTO_TEST_CASE(digests_of_a_push_are_compared_with_those_of_the_store) {
   BOOST_TEST((outcome<load_reply>(bad).error().code() == errc::corrupt_data));
 }
 
+// A process may have several connections, and one thread of it waits at this one.
+BOOST_AUTO_TEST_CASE(bytes_are_moved_by_the_channel_that_asked) {
+  auto who = process_of("user 1");
+  who.connection = 17;
+  auto storing = ask(request_of(who, "m"));
+  BOOST_TEST(fabric->waiting.front().what.channel == 17u);
+  fabric->finish();
+  sched.run();
+  BOOST_TEST(outcome<store_receipt>(storing).has_value());
+  load_request l;
+  l.model = "m";
+  l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
+  l.target.length_bytes = 10'000;
+  l.from = who;
+  auto loading = ask(l);
+  BOOST_TEST(fabric->waiting.front().what.channel == 17u);
+  fabric->finish();
+  sched.run();
+  BOOST_TEST(outcome<load_reply>(loading).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
   auto first = ask(request("m"));
   fabric->finish(std::byte{1});

@@ -54,6 +54,14 @@ BOOST_AUTO_TEST_CASE(a_peer_is_reached_until_its_last_channel_goes) {
   BOOST_TEST(links.to(other.peer().id, works) == links.find(other));
 }
 
+BOOST_AUTO_TEST_CASE(the_channel_that_asked_is_taken_if_it_works) {
+  BOOST_TEST(links.to(peer, works, second.number()) == b);
+  BOOST_TEST(links.to(peer, works, first.number()) == a);
+  BOOST_TEST(links.to(peer, works, other.number()) == a); // not the peer's
+  b->works = false;
+  BOOST_TEST(links.to(peer, works, second.number()) == a);
+}
+
 BOOST_AUTO_TEST_CASE(nobody_else_is_asked) {
   int asked = 0;
   links.to(peer, [&](auto&) { return ++asked, false; });

@@ -121,7 +121,7 @@ public:
   }
 
   void submit(transfer t, completion<transfer_report> done) override {
-    auto link = link_to(t.remote.owner);
+    auto link = link_to(t.remote.owner, t.channel);
     if (!link)
       return done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
     // All moves are prepared before the first one is sent, so that unreachable memory fails before
@@ -163,8 +163,10 @@ public:
   }
 
 private:
-  std::shared_ptr<peer_link> link_to(const peer_id& owner) const noexcept {
-    return links_.to(owner, [](auto& link) { return link.is_open(); });
+  std::shared_ptr<peer_link> link_to(
+    const peer_id& owner, std::uint64_t channel = 0) const noexcept {
+    return links_.to(
+      owner, [](auto& link) { return link.is_open(); }, channel);
   }
 
   static result<prepared_move> prepare(
