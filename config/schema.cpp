@@ -216,8 +216,9 @@ key_table<client_settings> keys_of() {
     key<&s::mover_nice>(expert(count(
       "mover_nice", 0, 19,
       "by how much the priority of the threads that copy is below that of the program (a nice "
-      "value). While training uses every core, they copy where its threads wait for one "
-      "another. What the program waits for (`fence()`, `close()`, loads, restores) is copied by"
+      "value), and that of the thread which makes `client.staging`. While training uses every "
+      "core, they copy where its threads wait for one another. What the program waits for "
+      "(`fence()`, `close()`, loads, restores) is copied by"
       " other threads with the priority of the program"))),
     key<&s::mover_patience_ms>(expert(ms(
       "mover_patience", 1, day_ms,

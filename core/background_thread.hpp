@@ -2,8 +2,10 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <csignal>
+#include <cstdint>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -35,6 +37,14 @@ template <class F>
 std::thread background_thread(F&& run) {
   signals_blocked while_it_starts;
   return std::thread{std::forward<F>(run)};
+}
+
+/// Makes the calling thread give way to those of the priority that it had. Returns false, with
+/// `errno`, if it keeps its priority.
+inline bool lower_priority(std::uint32_t nice) {
+  // On Linux this is the thread's own. The bound of nice values cuts the sum.
+  auto now = ::getpriority(PRIO_PROCESS, 0);
+  return nice == 0 || ::setpriority(PRIO_PROCESS, 0, now + static_cast<int>(nice)) == 0;
 }
 
 } // namespace millrace

@@ -6,7 +6,6 @@
 #include <millrace/transport/copy/mover_pool.hpp>
 
 #include <pthread.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -75,11 +74,11 @@ enum class mover_kind { ordinary, urgent };
 
 struct mover_pool::state {
   state(const yielding& how, count all_hurries)
-    : splits(how.nice > 0 && !simulated()), nice(static_cast<int>(how.nice)),
-      patience(how.patience), hurries(std::move(all_hurries)) {}
+    : splits(how.nice > 0 && !simulated()), nice(how.nice), patience(how.patience),
+      hurries(std::move(all_hurries)) {}
 
-  const bool splits; // transfers are left to movers that yield until they are urgent
-  const int nice;    // of these movers
+  const bool splits;        // transfers are left to movers that yield until they are urgent
+  const std::uint32_t nice; // of these movers
   const std::chrono::milliseconds patience;
   const count hurries;
 
@@ -229,10 +228,7 @@ struct mover_pool::state {
 
   void serve(mover_kind kind) {
     pthread_setname_np(pthread_self(), kind == mover_kind::urgent ? "mr.mover.urgent" : "mr.mover");
-    // On Linux this is the calling thread's own. The bound of nice values cuts the sum.
-    auto now = ::getpriority(PRIO_PROCESS, 0);
-    auto yields = kind == mover_kind::ordinary && nice > 0;
-    if (yields && ::setpriority(PRIO_PROCESS, 0, now + nice) != 0)
+    if (kind == mover_kind::ordinary && !lower_priority(nice))
       log().warn("a mover keeps its priority why=\"{}\"", std::strerror(errno));
     while (wait_and_run(kind)) {
     }

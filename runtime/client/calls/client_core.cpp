@@ -389,7 +389,11 @@ std::shared_ptr<memory_source> client_core::staging() {
   std::lock_guard guard{mutex_};
   if (!staging_ && !makes_staging_.joinable())
     try {
-      makes_staging_ = background_thread([this] { make_staging(); });
+      makes_staging_ = background_thread([this] {
+        // The pages are cleared while a program that starts may wait for its restore.
+        lower_priority(engine_->settings().client.mover_nice);
+        make_staging();
+      });
     } catch (const std::system_error& e) {
       log().warn("no thread makes the memory for snapshots why=\"{}\"", e.what());
     }
