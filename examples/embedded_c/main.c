@@ -16,6 +16,10 @@ static void must(millrace_code code, const char* what) {
   exit(1);
 }
 
+static int are_same(const void* one, const void* other, size_t bytes) {
+  return memcmp(one, other, bytes) == 0;
+}
+
 static void store_and_load(millrace_client* client, millrace_tensor tensor) {
   /* Without an output for a request, a call waits. */
   must(millrace_put(client, "hello/first", &tensor, 1, NULL, NULL), "put");
@@ -40,7 +44,7 @@ static int save_and_restore(millrace_client* client, millrace_tensor tensor) {
   must(millrace_restore(job, -1, &restored), "restore");
   must(millrace_request_wait(restored, MILLRACE_FOREVER), "restore");
   must(millrace_request_extra(restored, &extra, &extra_bytes), "extra");
-  int same = extra_bytes == 8 && memcmp(extra, "epoch 1", 8) == 0;
+  int same = extra_bytes == 8 && are_same(extra, "epoch 1", 8);
   millrace_detach(&restored);
   must(millrace_close(job, 1, NULL), "close");
   millrace_checkpointer_release(job);
@@ -57,7 +61,7 @@ int main(int argc, char** argv) {
   millrace_tensor tensor = {
     .name = "weights", .data = weights, .dtype = MILLRACE_F32, .rank = 2, .shape = shape};
   store_and_load(client, tensor);
-  int same = save_and_restore(client, tensor) && memcmp(weights, copy, sizeof(weights)) == 0;
+  int same = save_and_restore(client, tensor) && are_same(weights, copy, sizeof(weights));
   printf("%s by Millrace %s\n", same ? "the same bytes" : "other bytes", millrace_version());
   millrace_release(client);
   must(millrace_node_stop(node, NULL), "stop");
