@@ -144,9 +144,8 @@ key_table<limits_settings> keys_of() {
       "box_runs_max", 1, 1'073'741'824,
       "runs of bytes that the boxes of one load may have together; a load of more is refused. The "
       "loads of a provider, which processes share, keep at most as many ranges, of about 100 bytes "
-      "each: the runs of a box that are less than 256 KiB apart are one range. It answers `busy` "
-      "to "
-      "more"))),
+      "each: the runs of a box that are less than 256 KiB apart are one range. It answers "
+      "`busy` to more"))),
     key<&s::shutdown_timeout_ms>(expert(ms(
       "shutdown_timeout", 0, hour_ms,
       "how long operations in flight may take to finish at shutdown"))),

@@ -29,7 +29,7 @@ public:
   void on_open(const std::shared_ptr<channel>& c) override {
     log().debug(
       "peer connected name={} pid={} uid={}", c->peer().name, c->peer().pid, c->peer().uid);
-    connections_->add(c->number(), c);
+    connections_->add(c);
     fabric_->peer_opened(c);
   }
 
@@ -43,7 +43,7 @@ public:
   void on_close(channel& c, const status& why) override {
     log().debug(
       "peer gone name={} pid={} why=\"{}\"", c.peer().name, c.peer().pid, why.to_string());
-    connections_->remove(c.number());
+    connections_->remove(c);
     fabric_->peer_closed(c, why);
     // Actors that keep something for the connection watch the port. They hear of its end after the
     // requests that the peer sent before.
@@ -130,14 +130,14 @@ request_load connection_table::requests() const {
   return {requests_->taken(), request_bytes_->taken()};
 }
 
-void connection_table::add(std::uint64_t number, const std::shared_ptr<channel>& c) {
+void connection_table::add(const std::shared_ptr<channel>& c) {
   std::lock_guard guard{mutex_};
-  open_.emplace(number, c);
+  open_[c->number()] = c;
 }
 
-void connection_table::remove(std::uint64_t number) {
+void connection_table::remove(const channel& c) {
   std::lock_guard guard{mutex_};
-  open_.erase(number);
+  open_.erase(c.number());
 }
 
 std::size_t connection_table::size() const {

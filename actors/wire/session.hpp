@@ -40,9 +40,8 @@ public:
           places_kept(requests_bytes_max),
           requests_bytes_max - std::min(requests_bytes_max, request_bytes_max)))) {}
 
-  /// `number`: the channel's, so that connections end in the order in which they came.
-  void add(std::uint64_t number, const std::shared_ptr<net::channel>& c);
-  void remove(std::uint64_t number);
+  void add(const std::shared_ptr<net::channel>& c);
+  void remove(const net::channel& c);
   std::size_t size() const;
 
   /// Lends a place for a request, until the last copy of what it returns goes.
@@ -62,7 +61,8 @@ private:
   const std::shared_ptr<lent_places> request_bytes_;
   std::atomic<bool> refusing_ = false;
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, std::weak_ptr<net::channel>> open_; // by number
+  std::map<std::uint64_t, std::weak_ptr<net::channel>>
+    open_; // by number: they close in their order
 };
 
 /// Makes the handler for one accepted connection. It lives as long as the channel.

@@ -116,10 +116,12 @@ result<std::string> child::read_line(int timeout_ms) {
   }
 }
 
-double child::core_seconds() const noexcept {
+double child::core_seconds() const noexcept { return running() ? core_seconds_of(pid_) : 0; }
+
+double core_seconds_of(pid_t process) noexcept {
   clockid_t clock = 0;
   timespec t{};
-  if (!running() || clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &t) != 0)
+  if (clock_getcpuclockid(process, &clock) != 0 || clock_gettime(clock, &t) != 0)
     return 0;
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }

@@ -64,4 +64,7 @@ private:
 /// ends its children. Call it before any thread is started.
 void clean_up_on_signals();
 
+/// Returns what a process has spent on cores so far, 0 if there is none; of process 0: of this one.
+double core_seconds_of(pid_t process) noexcept;
+
 } // namespace millrace::bench

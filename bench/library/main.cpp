@@ -172,27 +172,21 @@ void end(millrace_checkpointer* job) {
 void tensors_section(const service& at, std::size_t rounds, report& out) {
   c_client own{at};
   many tensors;
-  row first;
-  first.name = "register/1000-tensors/first";
-  first.seconds_max = register_max_s;
-  for (std::size_t i = 0; i < rounds; ++i) {
-    millrace_checkpointer* job = nullptr;
-    auto name = fmt::format("run {}", i);
-    first.ours.add(seconds_of([&] { job = registered(own, tensors, name.c_str()); }));
-    end(job);
-  }
-  out.add(std::move(first));
-
+  auto measure = [&](const char* name, std::size_t times, auto run_of) {
+    row r;
+    r.name = name;
+    r.seconds_max = register_max_s;
+    for (std::size_t i = 0; i < times; ++i) {
+      millrace_checkpointer* job = nullptr;
+      const std::string run = run_of(i);
+      r.ours.add(seconds_of([&] { job = registered(own, tensors, run.c_str()); }));
+      end(job);
+    }
+    out.add(std::move(r));
+  };
+  measure("register/1000-tensors/first", rounds, [](auto i) { return fmt::format("run {}", i); });
   end(registered(own, tensors, "run"));
-  row r;
-  r.name = "register/1000-tensors";
-  r.seconds_max = register_max_s;
-  for (std::size_t i = 0; i < rounds * 10; ++i) {
-    millrace_checkpointer* job = nullptr;
-    r.ours.add(seconds_of([&] { job = registered(own, tensors, "run"); }));
-    end(job);
-  }
-  out.add(std::move(r));
+  measure("register/1000-tensors", rounds * 10, [](auto) { return "run"; });
 
   auto* job = registered(own, tensors, "run");
   row unmoved;

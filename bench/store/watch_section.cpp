@@ -1,5 +1,6 @@
 // Measures how soon a client that waits for a model hears of its publication, and what a service
 // with many idle watches takes of a core.
+#include <millrace/bench/common/child.hpp>
 #include <millrace/bench/store/sections.hpp>
 #include <millrace/bench/store/tiny.hpp>
 #include <millrace/core/clock.hpp>
@@ -8,7 +9,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <ctime>
 #include <string>
 #include <thread>
 #include <vector>
@@ -66,16 +66,10 @@ void wake(stage& s, service& memory) {
   s.out.add(std::move(r));
 }
 
-double own_core_seconds() {
-  timespec spent{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
-  return static_cast<double>(spent.tv_sec) + static_cast<double>(spent.tv_nsec) * 1e-9;
-}
-
 // Core seconds that the service and the client spend in one second, with and without the watches.
 void idle(stage& s, service& memory) {
   auto spent_in_a_second = [&] {
-    auto spent = [&] { return memory.core_seconds() + own_core_seconds(); };
+    auto spent = [&] { return memory.core_seconds() + core_seconds_of(0); };
     auto before = spent();
     std::this_thread::sleep_for(1s);
     return spent() - before;

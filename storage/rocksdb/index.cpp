@@ -110,10 +110,8 @@ public:
     options.listeners.push_back(listener_);
     listener_->stopped = false;
     db::DB* opened = nullptr;
-    auto s = [&] {
-      signals_blocked for_its_threads;
-      return db::DB::Open(options, path_, &opened);
-    }();
+    signals_blocked for_its_threads;
+    auto s = db::DB::Open(options, path_, &opened);
     db_.reset(opened);
     if (!s.ok())
       return to_status(s, "opening the index " + path_);
@@ -217,6 +215,7 @@ private:
     options.wal_dir = logs;
     db_.reset();
     db::DB* opened = nullptr;
+    signals_blocked for_its_threads;
     auto s = db::DB::OpenForReadOnly(options, path_, &opened);
     db_.reset(opened);
     return to_status(s, "opening the index " + path_);

@@ -62,6 +62,15 @@ struct store_fixture : actor_fixture {
     return r;
   }
 
+  /// A load of all that `request` stores.
+  static actors::load_request load_of(const std::string& name, std::uint64_t bytes = 10'000) {
+    actors::load_request l;
+    l.model = name;
+    l.selections = {{{"t", dtype::u8, {bytes}}, false, 0}};
+    l.target.length_bytes = bytes;
+    return l;
+  }
+
   template <class Request>
   auto ask(Request r) {
     return actor_fixture::ask(store, std::move(r));

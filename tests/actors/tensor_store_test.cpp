@@ -349,10 +349,7 @@ BOOST_AUTO_TEST_CASE(long_transfers_move_in_portions_which_have_a_time_each) {
   finish(384, digests.size());
   BOOST_TEST(outcome<store_receipt>(storing).has_value());
   // A load compares its digests with those of the store, in their order.
-  load_request l;
-  l.model = "m";
-  l.selections = {{{"t", dtype::u8, {bytes}}, false, 0}};
-  l.target.length_bytes = bytes;
+  auto l = load_of("m", bytes);
   l.timeout_ms = limits.request_timeout_max_ms;
   auto loading = ask(l);
   BOOST_TEST_REQUIRE(fabric->waiting.size() == 2u);
@@ -550,10 +547,7 @@ BOOST_AUTO_TEST_CASE(digests_of_a_push_are_compared_with_those_of_the_store) {
   fabric->finish(std::byte{7}, {good});
   sched.run();
   BOOST_TEST(outcome<store_receipt>(stored).has_value());
-  load_request l;
-  l.model = "m";
-  l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
-  l.target.length_bytes = 10'000;
+  auto l = load_of("m");
   auto fine = ask(l);
   fabric->finish({}, {good});
   sched.run();
@@ -573,10 +567,7 @@ BOOST_AUTO_TEST_CASE(bytes_are_moved_by_the_channel_that_asked) {
   fabric->finish();
   sched.run();
   BOOST_TEST(outcome<store_receipt>(storing).has_value());
-  load_request l;
-  l.model = "m";
-  l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
-  l.target.length_bytes = 10'000;
+  auto l = load_of("m");
   l.from = who;
   auto loading = ask(l);
   BOOST_TEST(fabric->waiting.front().what.channel == 17u);
@@ -590,10 +581,7 @@ BOOST_AUTO_TEST_CASE(a_reader_keeps_the_version_it_opened) {
   fabric->finish(std::byte{1});
   sched.run();
   BOOST_TEST(outcome<store_receipt>(first).has_value());
-  load_request l;
-  l.model = "m";
-  l.selections = {{{"t", dtype::u8, {10'000}}, false, 0}};
-  l.target.length_bytes = 10'000;
+  auto l = load_of("m");
   auto loading = ask(l);
   auto second = ask(request("m"));
   std::swap(fabric->waiting[0], fabric->waiting[1]);

@@ -3,7 +3,6 @@
 #include <millrace/transport/memory/gather_list.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace millrace {
 
@@ -12,13 +11,17 @@ namespace {
 // No address is as far from another one.
 constexpr std::uint64_t reach_max = std::uint64_t{1} << 62;
 
+std::uint64_t length_of(std::int64_t stride_bytes) {
+  auto length = static_cast<std::uint64_t>(stride_bytes);
+  return stride_bytes < 0 ? 0 - length : length;
+}
+
 status check_reach(const tensor_view& view) {
   std::uint64_t reach = 0;
   for (std::size_t i = 0; i < view.strides_bytes.size(); ++i) {
     auto stride = view.strides_bytes[i];
     auto steps = std::max<std::uint64_t>(view.desc.shape[i], 1) - 1;
-    auto distance =
-      stride < 0 ? 0 - static_cast<std::uint64_t>(stride) : static_cast<std::uint64_t>(stride);
+    auto distance = length_of(stride);
     if (distance > reach_max || (distance > 0 && steps > (reach_max - reach) / distance))
       return {
         errc::invalid_argument, "tensor {}: a stride of {} bytes reaches beyond any memory",
@@ -59,11 +62,11 @@ namespace {
 template <class Dimensions>
 bool disjoint(std::uint64_t run_bytes, Dimensions outer) {
   std::sort(outer.begin(), outer.end(), [](auto& a, auto& b) {
-    return std::llabs(a.stride_bytes) < std::llabs(b.stride_bytes);
+    return length_of(a.stride_bytes) < length_of(b.stride_bytes);
   });
   auto span = run_bytes;
   for (auto& d : outer) {
-    auto stride = static_cast<std::uint64_t>(std::llabs(d.stride_bytes));
+    auto stride = length_of(d.stride_bytes);
     if (stride < span)
       return false;
     span += (d.count - 1) * stride;

@@ -61,6 +61,7 @@ BOOST_AUTO_TEST_CASE(a_shard_is_saved_restored_and_loaded_by_others) {
   options.name = "run";
   auto job = c.register_shard(options, {m.tensor()});
   auto saving = job.save(3, MILLRACE_SAVE_SNAPSHOT, "epoch", 5);
+  job.begin_fence().wait();
   saving.durable.wait();
   std::fill(m.elements.begin(), m.elements.end(), 0.0F);
   auto restored = job.restore();
