@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/config/keys.hpp>
+#include <millrace/core/never_destroyed.hpp>
 
 #include <any>
 #include <map>
@@ -25,7 +26,7 @@ public:
   /// Returns the options that were set, or the defaults.
   template <class Options>
   const Options& of() const {
-    static const Options defaults{};
+    const auto& defaults = never_destroyed([] { return Options{}; });
     auto found = held_.find(typeid(Options));
     return found == held_.end() ? defaults : *std::any_cast<Options>(&found->second.options);
   }

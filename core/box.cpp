@@ -19,11 +19,12 @@ status check_inside(const tensor_box& box, const tensor_desc& tensor) {
     if (box.offsets[i] > tensor.shape[i] || box.extents[i] > tensor.shape[i] - box.offsets[i])
       return {
         errc::invalid_argument,
-        "elements {} to +{} of dimension {} of tensor {}, which is {}",
+        "a box begins at {} in dimension {} of tensor {} and has {} elements there; the tensor is "
+        "{}",
         box.offsets[i],
-        box.extents[i],
         i,
         tensor.name,
+        box.extents[i],
         describe(tensor)};
   return {};
 }

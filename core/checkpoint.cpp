@@ -69,16 +69,20 @@ status validate(const shard_spec& shard) {
   return {};
 }
 
+std::uint64_t saved_at_ns(const checkpoint_summary& model, std::uint64_t step) {
+  std::uint64_t at = 0;
+  for (auto& shard : model.shards)
+    for (auto& slot : shard.slots)
+      if (slot.state == slot_state::done && slot.step == step)
+        at = std::max(at, slot.saved_at_ns);
+  return at;
+}
+
 std::optional<std::uint64_t> newest_step(const checkpoint_summary& model) {
   std::optional<std::uint64_t> newest;
   std::uint64_t newest_at = 0;
   for (auto step : model.complete_steps) {
-    // A step is as new as its last shard.
-    std::uint64_t at = 0;
-    for (auto& shard : model.shards)
-      for (auto& slot : shard.slots)
-        if (slot.state == slot_state::done && slot.step == step)
-          at = std::max(at, slot.saved_at_ns);
+    auto at = saved_at_ns(model, step);
     if (!newest || at >= newest_at)
       newest = step, newest_at = at;
   }

@@ -103,6 +103,9 @@ struct checkpoint_summary {
   friend bool operator==(const checkpoint_summary&, const checkpoint_summary&) = default;
 };
 
+/// Returns when the last shard of a step was saved, by the wall clock; 0 if no shard has it.
+std::uint64_t saved_at_ns(const checkpoint_summary& model, std::uint64_t step);
+
 /// Returns the complete step saved last; nothing if there is none.
 std::optional<std::uint64_t> newest_step(const checkpoint_summary& model);
 

@@ -65,7 +65,7 @@ struct future_state {
       return *value;
     static const result<T> lost = fail(
       errc::unavailable,
-      "this future belongs to the process that forked this one; ask again with a client that is "
+      "the operation belongs to the process that forked this one; ask again with a client that is "
       "opened here");
     return lost;
   }

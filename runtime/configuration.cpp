@@ -1,6 +1,7 @@
 // Composes the schema.
 #include <millrace/config/load.hpp>
 #include <millrace/config/units.hpp>
+#include <millrace/core/never_destroyed.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/storage/builtin.hpp>
@@ -26,7 +27,7 @@ std::optional<config::misfit> check_requests(const config::settings& all) {
 } // namespace
 
 const config::schema& configuration_schema() {
-  static const config::schema all = [] {
+  return never_destroyed([] {
     std::vector<config::section> sections{
       config::section_of<transport::fabric_options>("transport")};
     for (auto& kind : transport::builtin_drivers())
@@ -37,8 +38,7 @@ const config::schema& configuration_schema() {
     for (auto& kind : storage::builtin_buckets())
       buckets.push_back(kind.section);
     return config::schema{sections, std::move(buckets), check_requests};
-  }();
-  return all;
+  });
 }
 
 result<config::settings> load_configuration(const std::string& path) {

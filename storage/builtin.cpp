@@ -1,4 +1,5 @@
 // The list of kinds, one line for each kind. Called by a node when it starts its providers.
+#include <millrace/core/never_destroyed.hpp>
 #include <millrace/storage/builtin.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/storage/pmem/pmem_kind.hpp>
@@ -7,12 +8,13 @@
 namespace millrace::storage {
 
 const std::vector<bucket_kind>& builtin_buckets() {
-  static const std::vector<bucket_kind> kinds = {
-    bucket_of("memory", open_memory_bucket),
-    bucket_of("rocksdb", open_rocksdb_bucket, rocksdb_at_rest),
-    bucket_of("pmem", open_pmem_bucket, pool_at_rest),
-  };
-  return kinds;
+  return never_destroyed([] {
+    return std::vector<bucket_kind>{
+      bucket_of("memory", open_memory_bucket),
+      bucket_of("rocksdb", open_rocksdb_bucket, rocksdb_at_rest),
+      bucket_of("pmem", open_pmem_bucket, pool_at_rest),
+    };
+  });
 }
 
 result<const bucket_kind*> bucket_called(std::string_view name) {

@@ -1,4 +1,5 @@
 // One line per driver and per kind of device memory.
+#include <millrace/core/never_destroyed.hpp>
 #include <millrace/transport/builtin.hpp>
 #ifdef MILLRACE_HAS_CUDA
 #include <millrace/transport/cuda/cuda_memory.hpp>
@@ -12,12 +13,13 @@
 namespace millrace::transport {
 
 const std::vector<driver_kind>& builtin_drivers() {
-  static const std::vector<driver_kind> kinds = {
-    driver_of("local", make_local_driver),   driver_of("shm", make_shm_driver),
-    driver_of("verbs", make_verbs_driver),   driver_of("tcp", make_tcp_driver),
-    driver_of("staged", make_staged_driver),
-  };
-  return kinds;
+  return never_destroyed([] {
+    return std::vector<driver_kind>{
+      driver_of("local", make_local_driver),   driver_of("shm", make_shm_driver),
+      driver_of("verbs", make_verbs_driver),   driver_of("tcp", make_tcp_driver),
+      driver_of("staged", make_staged_driver),
+    };
+  });
 }
 
 std::vector<std::shared_ptr<device_kind>> builtin_device_kinds() {

@@ -188,7 +188,8 @@ private:
     if (next != time_point::max())
       tick_for(next);
     for (auto& w : late)
-      w.done(fail(errc::deadline_exceeded, "no answer from {} within the time allowed", address_));
+      w.done(
+        fail(errc::deadline_exceeded, "no answer from {} within the operation's time", address_));
   }
 
   std::shared_ptr<net::io_loop> loop_;

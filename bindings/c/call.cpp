@@ -75,9 +75,10 @@ status call::check_extent(
   if (allowed == extent::part && !t.offsets != !t.global_shape)
     return wrong(argument, "has only one of `offsets` and `global_shape`");
   if (allowed == extent::whole && t.offsets)
-    return wrong(argument + ".offsets", "is set; it is for loads and for `millrace_register`");
+    return wrong(
+      argument + ".offsets", "is set; it is for loads and for `millrace_register`, so clear it");
   if (allowed != extent::part && t.global_shape)
-    return wrong(argument + ".global_shape", "is set; it is for `millrace_register`");
+    return wrong(argument + ".global_shape", "is set; it is for `millrace_register`, so clear it");
   return {};
 }
 

@@ -107,7 +107,7 @@ millrace_code guarded(const char* function, F&& body) noexcept {
   }
 }
 
-/// Returns when a wait ends. A negative timeout gives a time that nobody lives to see, and that a
+/// Returns when a wait ends. A negative timeout gives a time after the end of every process that a
 /// clock can still count.
 time_point deadline_after(std::int64_t timeout_ms);
 

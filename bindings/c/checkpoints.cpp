@@ -1,5 +1,5 @@
 // Checkpoints: those of this job, and those of others.
-#include "handles.hpp"
+#include "making.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -124,6 +124,33 @@ millrace::result<step_load> step_load_of(
   return step_load{text_or(given->group, ""), *wanted, *timeout, std::move(*targets)};
 }
 
+using registration = making<millrace::checkpointer, millrace_checkpointer>;
+
+millrace::result<std::unique_ptr<registration>> registering(
+  const call& here, const millrace_client& client, const millrace_checkpoint_options* options,
+  const millrace_tensor* tensors, std::size_t count) {
+  auto given = here.options(options);
+  if (!given)
+    return millrace::fail(given.error());
+  auto how = checkpoint_options_of(here, *given);
+  if (!how)
+    return millrace::fail(how.error());
+  auto views = here.tensors(tensors, count, call::extent::part);
+  if (!views)
+    return millrace::fail(views.error());
+  auto places = places_of(tensors, count);
+  std::ranges::copy_if(
+    places, std::back_inserter(how->places), [](auto& p) { return !p.global_shape.empty(); });
+  using bound = std::pair<std::vector<tensor_view>, std::vector<tensor_place>>;
+  auto begun = std::make_unique<registration>(
+    [b = std::make_shared<bound>(*views, std::move(places))](const millrace::checkpointer& made) {
+      return std::make_unique<millrace_checkpointer>(
+        made, std::move(b->first), std::move(b->second));
+    });
+  begun->begin(client.of.checkpointer(*how, std::move(*views)));
+  return begun;
+}
+
 } // namespace
 
 millrace_code millrace_register(
@@ -135,26 +162,27 @@ millrace_code millrace_register(
       here.need({{client, "client"}, {options, "options"}, {checkpointer, "checkpointer"}});
     if (!bad.ok())
       return bad;
-    auto given = here.options(options);
-    if (!given)
-      return given.error();
-    auto how = checkpoint_options_of(here, *given);
-    if (!how)
-      return how.error();
-    auto views = here.tensors(tensors, count, call::extent::part);
-    if (!views)
-      return views.error();
-    auto places = places_of(tensors, count);
-    std::ranges::copy_if(
-      places, std::back_inserter(how->places), [](auto& p) { return !p.global_shape.empty(); });
-    auto bound = *views;
-    auto registered = client->of.checkpointer(*how, std::move(*views)).result();
-    if (!registered)
-      return registered.error();
-    *checkpointer = new millrace_checkpointer{
-      .of = *registered, .bound = std::move(bound), .places = std::move(places)};
-    return {};
+    auto begun = registering(here, *client, options, tensors, count);
+    return begun ? await_made(*begun, checkpointer) : begun.error();
   });
+}
+
+millrace_code millrace_register_begin(
+  millrace_client* client, const millrace_checkpoint_options* options,
+  const millrace_tensor* tensors, size_t count, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    auto bad = here.need({{client, "client"}, {options, "options"}, {request, "request"}});
+    if (!bad.ok())
+      return bad;
+    auto begun = registering(here, *client, options, tensors, count);
+    return begun ? hand_over<void>(std::move(*begun), request) : begun.error();
+  });
+}
+
+millrace_code millrace_request_checkpointer(
+  millrace_request* request, millrace_checkpointer** checkpointer) {
+  return give_made(__func__, request, "checkpointer", checkpointer);
 }
 
 namespace {
@@ -347,6 +375,33 @@ millrace_code millrace_list_runs(
       return here.wrong("client", "is NULL");
     return begin<millrace::listed<millrace::checkpoint_summary>>(request, [&] {
       return client->of.checkpoints(text_or(group, "")).list(text_or(prefix, ""));
+    });
+  });
+}
+
+millrace_code millrace_list_steps(
+  millrace_client* client, const char* group, const char* model, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    return begin<millrace::checkpoint_summary>(
+      request, [&] { return client->of.checkpoints(text_or(group, "")).describe(model); });
+  });
+}
+
+millrace_code millrace_describe_shard(
+  millrace_client* client, const char* group, const char* model, uint32_t rank, int64_t step,
+  millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {model, "model"}}); !bad.ok())
+      return bad;
+    auto wanted = step_of(here, "step", step);
+    if (!wanted)
+      return wanted.error();
+    return begin<millrace::shard_spec>(request, [&] {
+      return client->of.checkpoints(text_or(group, "")).describe_shard(model, rank, *wanted);
     });
   });
 }

@@ -1,5 +1,5 @@
 // Clients and nodes.
-#include "handles.hpp"
+#include "making.hpp"
 
 #include <millrace/config/address.hpp>
 #include <millrace/core/environment.hpp>
@@ -15,8 +15,8 @@ using millrace::errc;
 using millrace::status;
 
 struct millrace_node {
-  explicit millrace_node(millrace::node n)
-    : address(n.address()), of(std::make_shared<millrace::node>(std::move(n))) {}
+  explicit millrace_node(std::shared_ptr<millrace::node> n)
+    : address(n->address()), of(std::move(n)) {}
 
   millrace::process_mark made_in;
   const std::string address;
@@ -37,6 +37,9 @@ void end_aside(std::shared_ptr<void> last) noexcept {
 namespace {
 
 constexpr std::size_t trust_users_max = 1024;
+// As the keys of the same names in a configuration.
+constexpr std::int64_t connect_timeout_ms_max = 3'600'000;
+constexpr std::uint64_t staging_min = 1u << 20, staging_max = 16ull << 40;
 
 result<std::vector<std::string>> trusted(const call& here, const millrace_client_options& o) {
   if (o.trust_users_count > trust_users_max)
@@ -59,13 +62,19 @@ result<config::settings> settings_of(const call& here, const millrace_client_opt
   auto timeout = here.timeout("options->timeout_ms", o.timeout_ms);
   if (!timeout)
     return fail(timeout.error());
-  auto connect = here.timeout("options->connect_timeout_ms", o.connect_timeout_ms);
-  if (!connect)
-    return fail(connect.error());
+  if (o.connect_timeout_ms < 0 || o.connect_timeout_ms > connect_timeout_ms_max)
+    return fail(here.wrong(
+      "options->connect_timeout_ms",
+      fmt::format(
+        "is {}; it must be 0 to {} milliseconds", o.connect_timeout_ms, connect_timeout_ms_max)));
+  if (o.staging_bytes > 0 && (o.staging_bytes < staging_min || o.staging_bytes > staging_max))
+    return fail(here.wrong(
+      "options->staging_bytes",
+      fmt::format("is {}; it must be 0, or {} to {}", o.staging_bytes, staging_min, staging_max)));
   if (timeout->count() > 0)
     s.client.request_timeout_ms = static_cast<std::uint64_t>(timeout->count());
-  if (connect->count() > 0)
-    s.client.connect_timeout_ms = static_cast<std::uint64_t>(connect->count());
+  if (o.connect_timeout_ms > 0)
+    s.client.connect_timeout_ms = static_cast<std::uint64_t>(o.connect_timeout_ms);
   if (o.staging_bytes > 0)
     s.client.staging_bytes = o.staging_bytes;
   s.security = {
@@ -95,6 +104,38 @@ status check(const call& here, const std::string& address, const config::setting
   return {};
 }
 
+using connection = making<client, millrace_client>;
+
+result<std::unique_ptr<connection>> connecting(
+  const call& here, const char* address, const millrace_client_options* options) {
+  auto given = here.options(options);
+  if (!given)
+    return fail(given.error());
+  if (auto why = runtime::refused_at_exit(); !why.ok())
+    return fail(std::move(why));
+  auto settings = settings_of(here, *given);
+  if (!settings)
+    return fail(settings.error());
+  auto where = address_of(address);
+  if (auto bad = check(here, where, *settings); !bad.ok())
+    return fail(std::move(bad));
+  auto begun = std::make_unique<connection>(
+    [](const client& made) { return std::make_unique<millrace_client>(made); });
+  begun->begin(client::open_async(where, *settings));
+  return begun;
+}
+
+using start = making<std::shared_ptr<node>, millrace_node>;
+
+result<std::unique_ptr<start>> starting(const char* config_file, const char* name) {
+  if (auto why = runtime::refused_at_exit(); !why.ok())
+    return fail(std::move(why));
+  auto begun = std::make_unique<start>(
+    [](const std::shared_ptr<node>& made) { return std::make_unique<millrace_node>(made); });
+  begun->begin(node::embed_async(config_file, text_or(name, "")));
+  return begun;
+}
+
 status another_process(const millrace_node& node) {
   return {
     errc::unavailable, "this node belongs to process {}; start one here", node.made_in.process()};
@@ -110,21 +151,24 @@ millrace_code millrace_connect(
   return guarded(__func__, [&](const call& here) -> status {
     if (!client)
       return here.wrong("client", "is NULL");
-    auto given = here.options(options);
-    if (!given)
-      return given.error();
-    auto settings = settings_of(here, *given);
-    if (!settings)
-      return settings.error();
-    auto where = address_of(address);
-    if (auto bad = check(here, where, *settings); !bad.ok())
-      return bad;
-    auto opened = millrace::client::open(where, *settings);
-    if (!opened)
-      return opened.error();
-    *client = new millrace_client{std::move(*opened)};
-    return {};
+    auto begun = connecting(here, address, options);
+    return begun ? await_made(*begun, client) : begun.error();
   });
+}
+
+millrace_code millrace_connect_begin(
+  const char* address, const millrace_client_options* options, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (!request)
+      return here.wrong("request", "is NULL");
+    auto begun = connecting(here, address, options);
+    return begun ? hand_over<void>(std::move(*begun), request) : begun.error();
+  });
+}
+
+millrace_code millrace_request_client(millrace_request* request, millrace_client** client) {
+  return give_made(__func__, request, "client", client);
 }
 
 millrace_code millrace_open(const char* config_file, millrace_client** client) {
@@ -132,6 +176,8 @@ millrace_code millrace_open(const char* config_file, millrace_client** client) {
   return guarded(__func__, [&](const call& here) -> status {
     if (auto bad = here.need({{config_file, "config_file"}, {client, "client"}}); !bad.ok())
       return bad;
+    if (auto why = millrace::runtime::refused_at_exit(); !why.ok())
+      return why;
     auto settings = millrace::load_configuration(config_file);
     if (!settings)
       return settings.error();
@@ -150,9 +196,24 @@ millrace_code millrace_embed(const char* config_file, const char* name, millrace
   return guarded(__func__, [&](const call& here) -> status {
     if (auto bad = here.need({{config_file, "config_file"}, {node, "node"}}); !bad.ok())
       return bad;
-    *node = new millrace_node{millrace::node::embed(std::string{config_file}, text_or(name, ""))};
-    return {};
+    auto begun = starting(config_file, name);
+    return begun ? await_made(*begun, node) : begun.error();
   });
+}
+
+millrace_code millrace_embed_begin(
+  const char* config_file, const char* name, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{config_file, "config_file"}, {request, "request"}}); !bad.ok())
+      return bad;
+    auto begun = starting(config_file, name);
+    return begun ? hand_over<void>(std::move(*begun), request) : begun.error();
+  });
+}
+
+millrace_code millrace_request_node(millrace_request* request, millrace_node** node) {
+  return give_made(__func__, request, "node", node);
 }
 
 millrace_code millrace_node_client(millrace_node* node, millrace_client** client) {

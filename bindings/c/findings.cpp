@@ -1,6 +1,9 @@
 // Reads the values of futures for C programs.
 #include "request.hpp"
 
+#include <string_view>
+#include <unordered_map>
+
 namespace millrace::bindings {
 
 namespace {
@@ -16,13 +19,30 @@ findings of_moved(const Receipt& r) {
   return f;
 }
 
+millrace_tensor described(const tensor_desc& t) {
+  millrace_tensor out{};
+  out.name = t.name.c_str();
+  out.dtype = static_cast<std::int32_t>(t.type);
+  out.rank = static_cast<std::int32_t>(t.shape.size());
+  out.shape = t.shape.data();
+  return out;
+}
+
+std::vector<millrace_tensor> described(const layout& all) {
+  std::vector<millrace_tensor> out;
+  out.reserve(all.tensors.size());
+  for (auto& t : all.tensors)
+    out.push_back(described(t));
+  return out;
+}
+
 findings of_record(const model_record& r) {
   findings f;
   f.receipt.name = r.spec.name.c_str();
   f.receipt.version = r.version;
   f.receipt.size_bytes = size_bytes(r.spec.tensors);
   f.receipt.stored_at_ns = r.stored_at_ns;
-  f.tensors = r.spec.tensors.tensors;
+  f.tensors = described(r.spec.tensors);
   f.metadata = r.spec.metadata;
   return f;
 }
@@ -35,6 +55,13 @@ std::vector<std::string> texts_of(const std::vector<silent_provider>& silent) {
   return texts;
 }
 
+std::uint64_t version_bytes(const checkpoint_summary& r) {
+  std::uint64_t sum = 0;
+  for (auto& shard : r.shards)
+    sum += shard.size_bytes;
+  return sum;
+}
+
 millrace_run run_of(const listed<checkpoint_summary>::entry& r) {
   millrace_run run{};
   run.struct_size = sizeof(run);
@@ -45,10 +72,9 @@ millrace_run run_of(const listed<checkpoint_summary>::entry& r) {
   run.world_size = r.world_size;
   run.shards = static_cast<std::uint32_t>(r.shards.size());
   run.complete_steps = static_cast<std::uint32_t>(r.complete_steps.size());
-  for (auto& shard : r.shards) {
-    run.size_bytes += shard.size_bytes;
+  run.size_bytes = version_bytes(r);
+  for (auto& shard : r.shards)
     run.in_use |= shard.registered;
-  }
   return run;
 }
 
@@ -107,6 +133,30 @@ findings read(const checkpoint_summary& r, counted) {
     f.receipt.step = r.complete_steps.back();
     f.receipt.complete = 1;
   }
+  for (auto step : r.complete_steps)
+    f.steps.push_back(
+      {.struct_size = sizeof(millrace_step),
+       .step = step,
+       .size_bytes = version_bytes(r),
+       .saved_at_ns = saved_at_ns(r, step)});
+  return f;
+}
+
+findings read(const shard_spec& r, counted) {
+  findings f;
+  f.receipt.name = r.model.c_str();
+  f.receipt.size_bytes = size_bytes(r.tensors);
+  f.tensors = described(r.tensors);
+  std::unordered_map<std::string_view, const tensor_place*> places;
+  for (auto& place : r.places)
+    places.emplace(place.name, &place);
+  for (auto& t : f.tensors)
+    if (auto found = places.find(t.name); found != places.end()) {
+      t.global_shape = found->second->global_shape.data();
+      t.offsets = found->second->offset.data();
+    }
+  f.metadata = r.metadata;
+  f.axes = r.axes;
   return f;
 }
 

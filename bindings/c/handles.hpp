@@ -9,21 +9,29 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 struct millrace_client {
+  explicit millrace_client(millrace::client c) : of(std::move(c)) {}
+
   millrace::client of;
   millrace::process_mark made_in = {};
 };
 
 struct millrace_checkpointer {
+  millrace_checkpointer(
+    millrace::checkpointer made, std::vector<millrace::tensor_view> tensors,
+    std::vector<millrace::tensor_place> their_places)
+    : of(std::move(made)), bound(std::move(tensors)), places(std::move(their_places)) {}
+
   millrace::checkpointer of;
   millrace::process_mark made_in = {};
   /// The tensors as they were bound last, so that a `rebind` of what has not moved copies nothing.
   std::mutex mutex = {};
-  std::vector<millrace::tensor_view> bound = {};
+  std::vector<millrace::tensor_view> bound;
   /// Where each of these lies in a whole tensor; empty: it is one. None changes.
-  const std::vector<millrace::tensor_place> places = {};
+  const std::vector<millrace::tensor_place> places;
   std::atomic<bool> closed = false;
 };
 

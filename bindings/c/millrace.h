@@ -7,13 +7,18 @@
  * Errors.    A function that can fail returns a code. `millrace_error` has the text of this
  *            thread's last failure. No function throws or longjmps. A wrong argument gives
  *            MILLRACE_INVALID_ARGUMENT, and its text names the function and the argument. A lack of
- *            memory gives MILLRACE_NO_SPACE.
+ *            memory gives MILLRACE_NO_SPACE. Every call that asks a service can give
+ *            MILLRACE_DEADLINE_EXCEEDED, MILLRACE_PEER_LOST, MILLRACE_UNAVAILABLE, MILLRACE_BUSY,
+ *            MILLRACE_PERMISSION_DENIED, MILLRACE_CANCELLED and MILLRACE_PROTOCOL_ERROR. After the
+ *            first three a change may have happened, or still happen. "Errors:" names the others.
  * Strings.   UTF-8 that ends in NUL. They are copied, and so are shapes and strides.
  * Tensors.   The memory at `data` must stay until the request is over. That of a registered shard
  *            must stay until its checkpointer is closed.
  * Options.   Set `struct_size` to the size of the structure, and other fields to 0 for the default.
  *            NULL for a whole structure means the same. A structure of a later version is accepted
  *            while the fields that this library does not know are 0.
+ * Exit.      The process waits at its exit for objects that end, for ten seconds at most. Handlers of
+ *            `atexit` may still use and release objects, but perhaps not start or connect.
  * Objects.   Each is released once. What was made from an object works on after its release.
  *            Releasing never waits and accepts NULL. An output is NULL after a failure.
  * Requests.  An output `request` may be NULL: the call then waits and returns the outcome.
@@ -64,7 +69,7 @@ enum {
   MILLRACE_UNAVAILABLE = 12, /* shutting down, not reachable, or an object of another process */
   MILLRACE_IO_ERROR = 13,
   MILLRACE_PROTOCOL_ERROR = 14,
-  MILLRACE_UNKNOWN_LAYERS = 15,
+  MILLRACE_UNKNOWN_LAYERS = 15, /* between services; no function gives it */
   MILLRACE_UNSUPPORTED = 16,
   MILLRACE_INTERNAL = 17 /* a defect in Millrace */
 };
@@ -122,10 +127,10 @@ typedef struct {
 /* Timeouts are in milliseconds, at most a day. 0: as the client is configured, 60 s by default. */
 typedef struct {
   size_t struct_size;
-  const char* secret; /* the file with the cluster's secret, for tls:// addresses */
-  int64_t timeout_ms; /* of each request that has none of its own */
-  int64_t connect_timeout_ms;
-  uint64_t staging_bytes;
+  const char* secret;             /* the file with the cluster's secret, for tls:// addresses */
+  int64_t timeout_ms;             /* of each request that has none of its own */
+  int64_t connect_timeout_ms;     /* at most an hour; 0: 5 s */
+  uint64_t staging_bytes;         /* for snapshots of puts, 1 MiB to 16 TiB; 0: 64 MiB */
   const char* certificate;        /* PEM files instead of the secret: this program's, */
   const char* key;                /* its private key, */
   const char* authority;          /* and the authority that has signed all */
@@ -169,8 +174,10 @@ typedef struct {
   size_t metadata_count;
 } millrace_checkpoint_options;
 
-/* What a request that has succeeded did. Fields that do not apply are 0 or NULL. Strings live as
- * long as the request. */
+/* What a request that has succeeded did. Fields that do not apply are 0 or NULL: `version` is that
+ * of models, `step` of checkpoints, `stored_at_ns` of what was loaded, restored or described,
+ * `durable` of puts and saves, `verified` of puts, loads and restores, `complete` of saves. Strings
+ * live as long as the request. */
 typedef struct {
   size_t struct_size;
   const char* name;
@@ -180,8 +187,10 @@ typedef struct {
   uint64_t step; /* of checkpoints */
   uint64_t size_bytes;
   uint64_t stored_at_ns; /* wall clock */
-  int32_t durable;       /* survives kill -9, and power loss where the medium does */
-  int32_t verified;      /* checksums were stored, or matched */
+  int32_t durable;       /* on a medium that keeps it: survives kill -9, and power loss where the
+                            medium does. 0 for memory, tmpfs included, though a pool there is found
+                            again when its service is killed */
+  int32_t verified;      /* checksums were stored with a put, or matched those stored */
   int32_t complete;      /* every shard of the step is done */
   int32_t reserved;
 } millrace_receipt;
@@ -212,6 +221,14 @@ typedef struct {
   int32_t in_use;          /* nonzero: a job is registered */
 } millrace_run;
 
+/* A step that all shards of a run have. */
+typedef struct {
+  size_t struct_size;
+  uint64_t step;
+  uint64_t size_bytes;  /* of all shards */
+  uint64_t saved_at_ns; /* wall clock, of the shard that was saved last */
+} millrace_step;
+
 /* Numbers are -1 where the launcher does not say. Names that do not fit are cut. */
 typedef struct {
   size_t struct_size;
@@ -237,21 +254,40 @@ MILLRACE_API const char* millrace_code_name(millrace_code code);
 
 /* ---- Clients and nodes ---- */
 
-/* Connects to a node, and learns from it where the others are. Waits for it. `address` is
- * "unix:/PATH" or "tls://HOST:PORT"; NULL: MILLRACE_ADDRESS of the environment, or else the address
- * of a service without configuration. */
+/* Connects to a node, and learns from it where the others are. Waits `connect_timeout_ms` for a node
+ * that is silent or starts, and `timeout_ms` for its answer; fails at once where none listens. `address` is "unix:/PATH" or "tls://HOST:PORT";
+ * NULL: MILLRACE_ADDRESS of the environment, or else the address of a service without
+ * configuration.
+ * Errors: MILLRACE_UNSUPPORTED_VERSION. */
 MILLRACE_API millrace_code millrace_connect(
   const char* address, const millrace_client_options* options, millrace_client** client);
-/* Makes a client of all nodes of a configuration file. It connects when first needed. */
+/* Begins to connect. Take the client from the request when it is over, before it is freed: then a
+ * client that was not taken ends.
+ * Errors: MILLRACE_BUSY before the request is over; MILLRACE_NOT_FOUND when it was taken already;
+ * the failure of the request; MILLRACE_INVALID_ARGUMENT for a request that makes something else. */
+MILLRACE_API millrace_code millrace_connect_begin(
+  const char* address, const millrace_client_options* options, millrace_request** request);
+MILLRACE_API millrace_code
+millrace_request_client(millrace_request* request, millrace_client** client);
+/* Makes a client of all nodes of a configuration file. It connects when first needed.
+ * Errors: MILLRACE_NOT_FOUND, MILLRACE_IO_ERROR: the file. */
 MILLRACE_API millrace_code millrace_open(const char* config_file, millrace_client** client);
 /* What is in flight goes on, or ends with MILLRACE_CANCELLED. Its tensors stay in use until its
  * request is over: wait for it, or cancel it. */
 MILLRACE_API void millrace_release(millrace_client* client);
 
-/* Starts a node in this process. `name` picks one of several nodes in the file; NULL: the host
- * decides, as for `millrace serve`. */
+/* Starts a node in this process, and waits until it serves. `name` picks one of several nodes in
+ * the file; NULL: the host decides, as for `millrace serve`.
+ * Errors: those of the part that did not start, named: MILLRACE_ALREADY_EXISTS for an address in
+ * use, MILLRACE_NO_SPACE, MILLRACE_CORRUPT_DATA, MILLRACE_NOT_FOUND, MILLRACE_IO_ERROR. */
 MILLRACE_API millrace_code
 millrace_embed(const char* config_file, const char* name, millrace_node** node);
+/* Begins to start a node, and gives it, as `millrace_connect_begin` does for clients. There is no
+ * deadline. A node whose request is cancelled, or freed, starts all the same, and then stops: its
+ * address is in use until then. */
+MILLRACE_API millrace_code
+millrace_embed_begin(const char* config_file, const char* name, millrace_request** request);
+MILLRACE_API millrace_code millrace_request_node(millrace_request* request, millrace_node** node);
 /* Makes a client that asks this node's providers directly. */
 MILLRACE_API millrace_code millrace_node_client(millrace_node* node, millrace_client** client);
 /* Returns the address for clients on this host, valid until the release. NULL for NULL. */
@@ -263,31 +299,44 @@ MILLRACE_API void millrace_node_release(millrace_node* node);
 
 /* ---- Models ---- */
 
-/* Stores a model whole or not at all. */
+/* Stores a model whole or not at all, as a new version. The receipt has its number, which is larger
+ * than those of the model before, with gaps: a provider counts the versions of all its models. When
+ * a provider in memory starts anew, so do its numbers.
+ * Errors: MILLRACE_NO_SPACE; MILLRACE_BUSY, also from this library, which lets 1,280 requests of a
+ * connection wait. */
 MILLRACE_API millrace_code millrace_put(
   millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
   const millrace_put_options* options, millrace_request** request);
-/* Loads tensors, or boxes of them, into the memory of `tensors`. */
+/* Loads tensors, or boxes of them, into the memory of `tensors`. A tensor may be named several
+ * times, for several boxes. After an error the memory has any bytes.
+ * Errors: MILLRACE_NOT_FOUND; MILLRACE_INVALID_ARGUMENT for another dtype, shape or box, before any
+ * byte moves; MILLRACE_CORRUPT_DATA when a checksum does not match. */
 MILLRACE_API millrace_code millrace_get(
   millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
   const millrace_get_options* options, millrace_request** request);
 /* Is over when the model has a version after `newer_than`, or with MILLRACE_DEADLINE_EXCEEDED.
- * `timeout_ms` is at most a day; 0: the client's. The receipt has the version. */
+ * `timeout_ms` is at most a day; 0: the client's. The receipt has the version. The model need not
+ * exist. When the provider starts anew, the call ends with MILLRACE_PEER_LOST or
+ * MILLRACE_UNAVAILABLE; where it keeps models in memory, go on with `newer_than` 0. */
 MILLRACE_API millrace_code millrace_await(
   millrace_client* client, const char* group, const char* model, uint64_t newer_than,
   int64_t timeout_ms, millrace_request** request);
 /* Describes a model: `millrace_request_tensor` gives its tensors, `millrace_request_metadata` what
- * `millrace_put_options` had. `version` 0: the newest. */
+ * `millrace_put_options` had. `version` 0: the newest.
+ * Errors: MILLRACE_NOT_FOUND. */
 MILLRACE_API millrace_code millrace_describe(
   millrace_client* client, const char* group, const char* model, uint64_t version,
   millrace_request** request);
 /* Lists the models whose names start with `prefix`; NULL: all. `millrace_request_model` gives
- * them. */
+ * them, and `millrace_request_silent` the providers that did not answer. */
 MILLRACE_API millrace_code millrace_list(
   millrace_client* client, const char* group, const char* prefix, millrace_request** request);
+/* Removes a model. Loads of it that have begun can finish.
+ * Errors: MILLRACE_NOT_FOUND. */
 MILLRACE_API millrace_code millrace_erase(
   millrace_client* client, const char* group, const char* model, millrace_request** request);
-/* Excludes a model from eviction, or with `pinned` 0 allows it again. */
+/* Excludes a model from eviction, or with `pinned` 0 allows it again.
+ * Errors: MILLRACE_NOT_FOUND. */
 MILLRACE_API millrace_code millrace_pin(
   millrace_client* client, const char* group, const char* model, int32_t pinned,
   millrace_request** request);
@@ -295,42 +344,67 @@ MILLRACE_API millrace_code millrace_pin(
 /* ---- Checkpoints ---- */
 
 /* Registers one shard of a job, and waits for it. A tensor that is a part of a larger one has
- * `global_shape` and `offsets`, so that a job of another world size finds it. */
+ * `global_shape` and `offsets`, so that a job of another world size finds it.
+ * Errors: MILLRACE_INVALID_ARGUMENT, for another layout or world size under the name, too;
+ * MILLRACE_NO_SPACE; MILLRACE_BUSY when another job has this shard, after some seconds in which it
+ * may prove to be gone; MILLRACE_NOT_FOUND when no provider keeps checkpoints. */
 MILLRACE_API millrace_code millrace_register(
   millrace_client* client, const millrace_checkpoint_options* options,
   const millrace_tensor* tensors, size_t count, millrace_checkpointer** checkpointer);
+/* Begins to register, and gives the checkpointer, as `millrace_connect_begin` does for clients. A
+ * registration whose request is cancelled, or freed, may be made all the same, and then ends. */
+MILLRACE_API millrace_code millrace_register_begin(
+  millrace_client* client, const millrace_checkpoint_options* options,
+  const millrace_tensor* tensors, size_t count, millrace_request** request);
+MILLRACE_API millrace_code
+millrace_request_checkpointer(millrace_request* request, millrace_checkpointer** checkpointer);
 
 enum {
   MILLRACE_SAVE_DIRECT = 0,  /* the tensors must not change before `staged` is over */
   MILLRACE_SAVE_SNAPSHOT = 1 /* they are copied first; `staged` is over after the copy */
 };
 /* Begins a save, and returns at once. `staged` is over when the tensors may change, `durable` when
- * the version is done; either may be NULL, and then the call does not wait. `extra` are bytes of
- * the program that are kept with the version; they are copied. */
+ * the version is done; either may be NULL, and then the call does not wait: a failure that comes
+ * later is returned by the next call of `millrace_save`, which then does not begin, and by the next
+ * `millrace_fence` or `millrace_close`. `extra` are bytes of the program that are kept with the version; they
+ * are copied.
+ * Errors: MILLRACE_BUSY with MILLRACE_BUSY_REFUSE while another save is in flight, which only the
+ * service knows, and with MILLRACE_BUSY_WAIT when `checkpoints.saves_queued_max` of the service
+ * wait; MILLRACE_NO_SPACE; MILLRACE_INVALID_ARGUMENT for more `extra` than
+ * `checkpoints.extra_max` of the service. */
 MILLRACE_API millrace_code millrace_save(
   millrace_checkpointer* checkpointer, uint64_t step, uint32_t flags, const void* extra,
   size_t extra_bytes, millrace_request** staged, millrace_request** durable);
 /* Does what `millrace_save` does, for tensors that a GPU computes: they are read when it has done
  * all work that is in the stream now. `cuda_stream` is a cudaStream_t or CUstream, NULL the default
- * stream. */
+ * stream.
+ * Errors: those; MILLRACE_UNSUPPORTED in a build without CUDA; MILLRACE_INVALID_ARGUMENT for a
+ * stream that cannot be used, as in a process that does not use CUDA. */
 MILLRACE_API millrace_code millrace_save_after(
   millrace_checkpointer* checkpointer, void* cuda_stream, uint64_t step, uint32_t flags,
   const void* extra, size_t extra_bytes, millrace_request** staged, millrace_request** durable);
-/* Is over when the tensors may change. The outcome is the failure of an earlier save, once. */
+/* Is over when the tensors may change, also when the outcome is the failure of an earlier save. That
+ * is given once. MILLRACE_DEADLINE_EXCEEDED that names no save: they may not change yet. */
 MILLRACE_API millrace_code
 millrace_fence(millrace_checkpointer* checkpointer, millrace_request** request);
 /* Lets the work that is put into the stream after this call wait until the tensors may change, and
  * returns. While four streams of the process wait, the call does. Returns the failure of an earlier
- * save; that of the save which the stream waits for is returned by the next call. */
+ * save; that of the save which the stream waits for is returned by the next call.
+ * Errors: those of `millrace_save_after`. */
 MILLRACE_API millrace_code
 millrace_fence_stream(millrace_checkpointer* checkpointer, void* cuda_stream);
-/* Takes the addresses of tensors that have moved; their descriptions must be those registered. */
+/* Takes the addresses of tensors that have moved; their descriptions must be those registered.
+ * Errors: MILLRACE_BUSY while a save reads the tensors, see `millrace_fence`. */
 MILLRACE_API millrace_code
 millrace_rebind(millrace_checkpointer* checkpointer, const millrace_tensor* tensors, size_t count);
-/* Writes a version into the registered tensors. `step` -1: the newest that all ranks have. */
+/* Writes a version into the registered tensors. `step` -1: the newest that all ranks have. It waits
+ * for no stream: a GPU must have done its work with the tensors before.
+ * Errors: MILLRACE_NOT_FOUND naming the steps; MILLRACE_CORRUPT_DATA; MILLRACE_BUSY while a save
+ * reads the tensors, or when the version was replaced meanwhile. */
 MILLRACE_API millrace_code
 millrace_restore(millrace_checkpointer* checkpointer, int64_t step, millrace_request** request);
-/* Ends the registration after the save in flight. `finished` nonzero: the job is over. */
+/* Ends the registration after the save in flight. `finished` nonzero: the job is over. The outcome
+ * is the failure of an earlier save, once. No save begins afterwards; a restore can. */
 MILLRACE_API millrace_code
 millrace_close(millrace_checkpointer* checkpointer, int32_t finished, millrace_request** request);
 /* Closes without a report, on another thread. The tensors must stay until the save in flight has
@@ -338,26 +412,41 @@ millrace_close(millrace_checkpointer* checkpointer, int32_t finished, millrace_r
 MILLRACE_API void millrace_checkpointer_release(millrace_checkpointer* checkpointer);
 
 /* Is over when the run has a complete step after `newer_than`, -1: any. The receipt has the step.
- * `timeout_ms`: as above. `group` NULL: any provider that keeps checkpoints. */
+ * `timeout_ms`: as for `millrace_await`. `group` NULL: any provider that keeps checkpoints. */
 MILLRACE_API millrace_code millrace_await_step(
   millrace_client* client, const char* group, const char* model, int64_t newer_than,
   int64_t timeout_ms, millrace_request** request);
 /* Loads tensors, or boxes of them, of one shard of a run that this program need not take part in.
- * `step` -1: the newest that all ranks have. */
+ * `step` -1: the newest that all ranks have.
+ * Errors: those of `millrace_get`. */
 MILLRACE_API millrace_code millrace_get_shard(
   millrace_client* client, const char* model, uint32_t rank, int64_t step,
   const millrace_tensor* tensors, size_t count, const millrace_get_options* options,
   millrace_request** request);
 
 /* Loads tensors of a run, or boxes of them, wherever its shards have them, in the indices of the
- * whole tensors. `step`: as above. */
+ * whole tensors. `step`: as above.
+ * Errors: those of `millrace_get`; MILLRACE_UNAVAILABLE when the step was overwritten meanwhile. */
 MILLRACE_API millrace_code millrace_get_global(
   millrace_client* client, const char* model, int64_t step, const millrace_tensor* tensors,
   size_t count, const millrace_get_options* options, millrace_request** request);
 /* Lists the runs whose names start with `prefix`; NULL: all. `millrace_request_run` gives them. */
 MILLRACE_API millrace_code millrace_list_runs(
   millrace_client* client, const char* group, const char* prefix, millrace_request** request);
-/* Removes all checkpoints of a run, or one step of them. MILLRACE_BUSY: a job is registered. */
+/* Lists the steps that all shards of a run have, ascending. `millrace_request_step` gives them.
+ * Errors: MILLRACE_NOT_FOUND. */
+MILLRACE_API millrace_code millrace_list_steps(
+  millrace_client* client, const char* group, const char* model, millrace_request** request);
+/* Describes what one rank has registered: `millrace_request_tensor` gives its tensors, with
+ * `offsets` and `global_shape` where they are parts, `millrace_request_metadata` and
+ * `millrace_request_axis` what `millrace_checkpoint_options` had. `step` picks the provider, if
+ * several have the run; -1: the one with the latest save.
+ * Errors: MILLRACE_NOT_FOUND. */
+MILLRACE_API millrace_code millrace_describe_shard(
+  millrace_client* client, const char* group, const char* model, uint32_t rank, int64_t step,
+  millrace_request** request);
+/* Remove all checkpoints of a run, or one step of them.
+ * Errors: MILLRACE_NOT_FOUND; MILLRACE_BUSY while a job is registered. */
 MILLRACE_API millrace_code millrace_erase_run(
   millrace_client* client, const char* group, const char* model, millrace_request** request);
 MILLRACE_API millrace_code millrace_erase_step(
@@ -366,7 +455,7 @@ MILLRACE_API millrace_code millrace_erase_step(
 
 /* ---- Requests ---- */
 
-#define MILLRACE_FOREVER ((int64_t)-1)
+#define MILLRACE_FOREVER INT64_C(-1)
 
 /* Waits, frees the request, makes it NULL, and returns the outcome. When time is up first, the
  * request stays, and the result is MILLRACE_DEADLINE_EXCEEDED. A request that is NULL already is
@@ -385,7 +474,7 @@ MILLRACE_API millrace_code
 millrace_waitany(size_t count, millrace_request** requests, int64_t timeout_ms, size_t* index);
 /* Gives the operation up. When it returns, nothing touches the tensors any more, and the request is
  * over. It must still be waited for or detached. Another thread may be waiting for it, but must not
- * have freed it when the call begins. */
+ * free it until this call has returned: it waits by `millrace_request_wait`. */
 MILLRACE_API millrace_code millrace_cancel(millrace_request* request);
 /* Frees the request and makes it NULL. The operation goes on. */
 MILLRACE_API void millrace_detach(millrace_request** request);
@@ -399,18 +488,23 @@ millrace_request_receipt(millrace_request* request, millrace_receipt* receipt);
 /* Gives the extra bytes of the version that was restored, valid as long as the request. */
 MILLRACE_API millrace_code
 millrace_request_extra(millrace_request* request, const void** extra, size_t* extra_bytes);
-/* Returns the number of models or runs that were listed, or of tensors that were described; 0
- * otherwise. */
+/* Returns the number of models, runs or steps that were listed, or of tensors that were described;
+ * for `millrace_await` and `millrace_await_step` that of tensors and of steps; 0 otherwise. */
 MILLRACE_API size_t millrace_request_count(millrace_request* request);
 MILLRACE_API millrace_code
 millrace_request_model(millrace_request* request, size_t index, millrace_model* model);
 MILLRACE_API millrace_code
 millrace_request_run(millrace_request* request, size_t index, millrace_run* run);
 MILLRACE_API millrace_code
+millrace_request_step(millrace_request* request, size_t index, millrace_step* step);
+MILLRACE_API millrace_code
 millrace_request_tensor(millrace_request* request, size_t index, millrace_tensor* tensor);
-/* Gives the metadata of a model that was described. MILLRACE_NOT_FOUND: behind the last pair. */
+/* Give the metadata, and the axes, of what was described. MILLRACE_NOT_FOUND: behind the last
+ * pair. */
 MILLRACE_API millrace_code
 millrace_request_metadata(millrace_request* request, size_t index, millrace_pair* pair);
+MILLRACE_API millrace_code
+millrace_request_axis(millrace_request* request, size_t index, millrace_pair* pair);
 /* Returns which provider did not answer a listing, and why; NULL behind the last one. */
 MILLRACE_API const char* millrace_request_silent(millrace_request* request, size_t index);
 
@@ -421,8 +515,9 @@ MILLRACE_API millrace_code millrace_queue_create(uint32_t tokens_max, millrace_q
 /* Returns a descriptor that is readable while there are tokens. Do not read or close it. -1 for
  * NULL. */
 MILLRACE_API int millrace_queue_fd(const millrace_queue* queue);
-/* Puts `token` into the queue when the request is over. The request must still be waited for or
- * detached. */
+/* Puts `token` into the queue when the request is over, also if it is detached before. The request
+ * must still be waited for or detached. Each call puts one token.
+ * Errors: MILLRACE_BUSY when the queue has promised all its tokens. */
 MILLRACE_API millrace_code
 millrace_queue_add(millrace_queue* queue, const millrace_request* request, uint64_t token);
 /* Takes at most `count` tokens, and writes their number to `taken`. Waits for the first one until

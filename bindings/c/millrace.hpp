@@ -123,6 +123,13 @@ public:
       check(millrace_request_model(get(), i, &all[i]));
     return all;
   }
+  /// The steps that were listed, ascending.
+  std::vector<millrace_step> steps() const {
+    std::vector<millrace_step> all(millrace_request_count(get()), detail::sized<millrace_step>());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      check(millrace_request_step(get(), i, &all[i]));
+    return all;
+  }
   /// The runs that were listed.
   std::vector<millrace_run> runs() const {
     std::vector<millrace_run> all(millrace_request_count(get()), detail::sized<millrace_run>());
@@ -130,16 +137,20 @@ public:
       check(millrace_request_run(get(), i, &all[i]));
     return all;
   }
-  /// The metadata of the model that was described.
-  std::vector<std::pair<std::string, std::string>> metadata() const {
-    std::vector<std::pair<std::string, std::string>> all;
-    millrace_pair pair{};
-    auto code = millrace_request_metadata(get(), 0, &pair);
-    for (; code == MILLRACE_OK; code = millrace_request_metadata(get(), all.size(), &pair))
-      all.emplace_back(pair.key, pair.value);
-    if (code != MILLRACE_NOT_FOUND)
-      throw error{code};
+  /// Which providers did not answer a listing, and why.
+  std::vector<std::string> silent() const {
+    std::vector<std::string> all;
+    while (auto* text = millrace_request_silent(get(), all.size()))
+      all.emplace_back(text);
     return all;
+  }
+  /// The metadata of what was described.
+  std::vector<std::pair<std::string, std::string>> metadata() const {
+    return pairs(millrace_request_metadata);
+  }
+  /// The axes of the shard that was described.
+  std::vector<std::pair<std::string, std::string>> axes() const {
+    return pairs(millrace_request_axis);
   }
   /// The tensors that were described.
   std::vector<millrace_tensor> tensors() const {
@@ -150,7 +161,36 @@ public:
   }
 
 private:
+  template <class F>
+  std::vector<std::pair<std::string, std::string>> pairs(F&& read) const {
+    std::vector<std::pair<std::string, std::string>> all;
+    millrace_pair pair{};
+    auto code = read(get(), 0, &pair);
+    for (; code == MILLRACE_OK; code = read(get(), all.size(), &pair))
+      all.emplace_back(pair.key, pair.value);
+    if (code != MILLRACE_NOT_FOUND)
+      throw error{code};
+    return all;
+  }
+
   detail::owned<millrace_request> of_;
+};
+
+/// A request that makes an object. `object` waits for it and gives it, once.
+template <class Object>
+class making : public request {
+public:
+  using handle = typename Object::handle;
+  using take = millrace_code (*)(millrace_request*, handle**);
+  making(request r, take t) : request(std::move(r)), take_(t) {}
+
+  Object object() const {
+    wait();
+    return Object{detail::made<handle>([this](auto** out) { return take_(get(), out); })};
+  }
+
+private:
+  take take_;
 };
 
 /// A dense tensor. The shape must live until the call that takes the tensor has returned.
@@ -170,6 +210,7 @@ using tensors = std::vector<millrace_tensor>;
 /// One registered shard, see `millrace_register`.
 class checkpointer {
 public:
+  using handle = millrace_checkpointer;
   explicit checkpointer(detail::owned<millrace_checkpointer> c) : of_(std::move(c)) {}
 
   struct saving {
@@ -225,12 +266,19 @@ private:
 
 class client {
 public:
+  using handle = millrace_client;
   explicit client(detail::owned<millrace_client> c) : of_(std::move(c)) {}
 
   static client connect(
     const char* address = nullptr, const millrace_client_options* options = nullptr) {
     return client{detail::made<millrace_client>(
       [&](auto** out) { return millrace_connect(address, options, out); })};
+  }
+  static making<client> begin_connect(
+    const char* address = nullptr, const millrace_client_options* options = nullptr) {
+    return {
+      begun([&](auto** out) { return millrace_connect_begin(address, options, out); }),
+      millrace_request_client};
   }
   static client open(const std::string& config_file) {
     return client{detail::made<millrace_client>(
@@ -283,6 +331,14 @@ public:
       return millrace_register(get(), &options, shard.data(), shard.size(), out);
     })};
   }
+  making<checkpointer> begin_register(
+    const millrace_checkpoint_options& options, const tensors& shard) const {
+    return {
+      begun([&](auto** out) {
+        return millrace_register_begin(get(), &options, shard.data(), shard.size(), out);
+      }),
+      millrace_request_checkpointer};
+  }
 
   /// `than` -1: any step.
   request newer_step(
@@ -312,6 +368,17 @@ public:
   request list_runs(const std::string& prefix = {}, const char* group = nullptr) const {
     return begun([&](auto** out) { return millrace_list_runs(get(), group, prefix.c_str(), out); });
   }
+  request list_steps(const std::string& model, const char* group = nullptr) const {
+    return begun([&](auto** out) { return millrace_list_steps(get(), group, model.c_str(), out); });
+  }
+  /// What one rank has registered.
+  request describe_shard(
+    const std::string& model, std::uint32_t rank, std::int64_t step = -1,
+    const char* group = nullptr) const {
+    return begun([&](auto** out) {
+      return millrace_describe_shard(get(), group, model.c_str(), rank, step, out);
+    });
+  }
   request erase_run(const std::string& model, const char* group = nullptr) const {
     return begun([&](auto** out) { return millrace_erase_run(get(), group, model.c_str(), out); });
   }
@@ -333,10 +400,19 @@ private:
 /// A node in this process. Destroying it stops it on another thread.
 class node {
 public:
+  using handle = millrace_node;
   static node embed(const std::string& config_file, const char* name = nullptr) {
     return node{detail::made<millrace_node>(
       [&](auto** out) { return millrace_embed(config_file.c_str(), name, out); })};
   }
+  static making<node> begin_embed(const std::string& config_file, const char* name = nullptr) {
+    return {
+      request{detail::made<millrace_request>(
+        [&](auto** out) { return millrace_embed_begin(config_file.c_str(), name, out); })},
+      millrace_request_node};
+  }
+
+  explicit node(detail::owned<millrace_node> n) : of_(std::move(n)) {}
 
   abi::client client() const {
     return abi::client{detail::made<millrace_client>(
@@ -347,10 +423,15 @@ public:
   void stop() const { check(millrace_node_stop(of_.get(), nullptr)); }
 
 private:
-  explicit node(detail::owned<millrace_node> n) : of_(std::move(n)) {}
-
   detail::owned<millrace_node> of_;
 };
+
+/// What the launcher says of this process. Throws if none has started it.
+inline millrace_job_info job() {
+  auto info = detail::sized<millrace_job_info>();
+  check(millrace_job(&info));
+  return info;
+}
 
 /// Tokens of requests, and a descriptor for an event loop.
 class queue {

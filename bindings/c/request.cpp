@@ -118,6 +118,47 @@ status check_array(const call& here, std::size_t count, millrace_request** reque
   return {};
 }
 
+// Gives one of the things that a request has found, which are called `what`.
+template <class Line>
+millrace_code give_line(
+  const char* function, millrace_request* request, std::size_t index,
+  std::vector<Line> findings::*lines, const char* what, Line* out) {
+  return guarded(function, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {out, what}}); !bad.ok())
+      return bad;
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    auto& all = (*found)->*lines;
+    if (index >= all.size())
+      return here.wrong(
+        "index", fmt::format("is {}, and the request has {} {}s", index, all.size(), what));
+    if constexpr (requires { out->struct_size; })
+      return here.give(out, what, all[index]);
+    *out = all[index];
+    return {};
+  });
+}
+
+millrace_code give_pair(
+  const char* function, millrace_request* request, std::size_t index,
+  std::span<const std::pair<std::string, std::string>> findings::*pairs, const char* what,
+  millrace_pair* out) {
+  return guarded(function, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {out, "pair"}}); !bad.ok())
+      return bad;
+    *out = {};
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    auto all = (*found)->*pairs;
+    if (index >= all.size())
+      return {errc::not_found, "{}: the description has {} {}", function, all.size(), what};
+    *out = {all[index].first.c_str(), all[index].second.c_str()};
+    return {};
+  });
+}
+
 } // namespace
 
 } // namespace millrace::bindings
@@ -193,6 +234,10 @@ millrace_code millrace_cancel(millrace_request* request) {
   return guarded(__func__, [&](const call& here) -> status {
     if (!request)
       return here.wrong("request", "is NULL");
+    if (!request->made_in.is_here())
+      return {
+        errc::unavailable, "the operation belongs to process {}; only that one can cancel it",
+        request->made_in.process()};
     request->cancel();
     return {};
   });
@@ -246,7 +291,7 @@ size_t millrace_request_count(millrace_request* request) {
     if (!found)
       return found.error();
     auto& f = **found;
-    count = std::max({f.models.size(), f.runs.size(), f.tensors.size()});
+    count = std::max({f.models.size(), f.runs.size(), f.steps.size(), f.tensors.size()});
     return {};
   });
   return count;
@@ -254,71 +299,29 @@ size_t millrace_request_count(millrace_request* request) {
 
 millrace_code millrace_request_model(
   millrace_request* request, size_t index, millrace_model* model) {
-  return guarded(__func__, [&](const call& here) -> status {
-    if (auto bad = here.need({{request, "request"}, {model, "model"}}); !bad.ok())
-      return bad;
-    auto found = request->found();
-    if (!found)
-      return found.error();
-    auto& all = (*found)->models;
-    if (index >= all.size())
-      return here.wrong(
-        "index", fmt::format("is {}, and {} models were listed", index, all.size()));
-    return here.give(model, "model", all[index]);
-  });
+  return give_line(__func__, request, index, &findings::models, "model", model);
 }
 
 millrace_code millrace_request_run(millrace_request* request, size_t index, millrace_run* run) {
-  return guarded(__func__, [&](const call& here) -> status {
-    if (auto bad = here.need({{request, "request"}, {run, "run"}}); !bad.ok())
-      return bad;
-    auto found = request->found();
-    if (!found)
-      return found.error();
-    auto& all = (*found)->runs;
-    if (index >= all.size())
-      return here.wrong("index", fmt::format("is {}, and {} runs were listed", index, all.size()));
-    return here.give(run, "run", all[index]);
-  });
+  return give_line(__func__, request, index, &findings::runs, "run", run);
 }
 
-millrace_code millrace_request_metadata(
-  millrace_request* request, size_t index, millrace_pair* pair) {
-  return guarded(__func__, [&](const call& here) -> status {
-    if (auto bad = here.need({{request, "request"}, {pair, "pair"}}); !bad.ok())
-      return bad;
-    *pair = {};
-    auto found = request->found();
-    if (!found)
-      return found.error();
-    auto all = (*found)->metadata;
-    if (index >= all.size())
-      return {errc::not_found, "the description has {} pairs of metadata", all.size()};
-    *pair = {all[index].first.c_str(), all[index].second.c_str()};
-    return {};
-  });
+millrace_code millrace_request_step(millrace_request* request, size_t index, millrace_step* step) {
+  return give_line(__func__, request, index, &findings::steps, "step", step);
 }
 
 millrace_code millrace_request_tensor(
   millrace_request* request, size_t index, millrace_tensor* tensor) {
-  return guarded(__func__, [&](const call& here) -> status {
-    if (auto bad = here.need({{request, "request"}, {tensor, "tensor"}}); !bad.ok())
-      return bad;
-    auto found = request->found();
-    if (!found)
-      return found.error();
-    auto all = (*found)->tensors;
-    if (index >= all.size())
-      return here.wrong(
-        "index", fmt::format("is {}, and {} tensors were described", index, all.size()));
-    auto& t = all[index];
-    *tensor = {};
-    tensor->name = t.name.c_str();
-    tensor->dtype = static_cast<std::int32_t>(t.type);
-    tensor->rank = static_cast<std::int32_t>(t.shape.size());
-    tensor->shape = t.shape.data();
-    return {};
-  });
+  return give_line(__func__, request, index, &findings::tensors, "tensor", tensor);
+}
+
+millrace_code millrace_request_metadata(
+  millrace_request* request, size_t index, millrace_pair* pair) {
+  return give_pair(__func__, request, index, &findings::metadata, "pairs of metadata", pair);
+}
+
+millrace_code millrace_request_axis(millrace_request* request, size_t index, millrace_pair* pair) {
+  return give_pair(__func__, request, index, &findings::axes, "axes", pair);
 }
 
 const char* millrace_request_silent(millrace_request* request, size_t index) {

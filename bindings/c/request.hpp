@@ -4,6 +4,7 @@
 
 #include "call.hpp"
 
+#include <millrace/core/process_mark.hpp>
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/runtime/client/completion_queue.hpp>
 
@@ -25,8 +26,10 @@ struct findings {
   std::span<const std::uint8_t> extra;
   std::vector<millrace_model> models;
   std::vector<millrace_run> runs;
-  std::span<const tensor_desc> tensors;
+  std::vector<millrace_step> steps;
+  std::vector<millrace_tensor> tensors;
   std::span<const std::pair<std::string, std::string>> metadata;
+  std::span<const std::pair<std::string, std::string>> axes;
   std::vector<std::string> silent;
 };
 
@@ -40,6 +43,7 @@ findings read(const save_receipt& r, counted by);
 findings read(const model_record& r, counted by);
 findings read(const model_info& r, counted by);
 findings read(const checkpoint_summary& r, counted by);
+findings read(const shard_spec& r, counted by);
 findings read(const listed<model_summary>& r, counted by);
 findings read(const listed<checkpoint_summary>& r, counted by);
 
@@ -62,6 +66,8 @@ struct millrace_request {
   virtual millrace::status post(
     const millrace::completion_queue& queue, std::uint64_t token) const = 0;
 
+  millrace::process_mark made_in = {};
+
   /// Returns what the value says, once it is there. Errors: `busy`; the outcome's own.
   millrace::result<const millrace::bindings::findings*> found();
 
@@ -76,11 +82,10 @@ private:
 
 namespace millrace::bindings {
 
+/// The part of a request that is the same for every value.
 template <class T>
-class request_of final : public millrace_request {
+class future_request : public millrace_request {
 public:
-  explicit request_of(counted by) : by_(by) {}
-
   bool over() const override { return of.ready(); }
   bool wait_for(std::chrono::milliseconds time) const override { return of.wait_for(time); }
   // By a copy: the thread that waits may free the request as soon as there is an outcome.
@@ -100,13 +105,19 @@ public:
   }
 
   future<T> of;
+};
+
+template <class T>
+class request_of final : public future_request<T> {
+public:
+  explicit request_of(counted by) : by_(by) {}
 
 private:
   findings read_value() const override {
     if constexpr (std::is_void_v<T>)
       return {};
     else
-      return read(*of.result(), by_);
+      return read(*this->of.result(), by_);
   }
 
   counted by_;
@@ -114,7 +125,7 @@ private:
 
 /// Hands a begun operation to the caller; with `out` null, waits for it.
 template <class T>
-status hand_over(std::unique_ptr<request_of<T>> begun, millrace_request** out) {
+status hand_over(std::unique_ptr<future_request<T>> begun, millrace_request** out) {
   if (!out || (begun->over() && !begun->outcome().ok()))
     return begun->outcome();
   *out = begun.release();
@@ -125,7 +136,7 @@ status hand_over(std::unique_ptr<request_of<T>> begun, millrace_request** out) {
 /// that no operation is lost for want of memory.
 template <class T, class F>
 status begin(millrace_request** out, F&& operation, counted by = counted::versions) {
-  auto made = std::make_unique<request_of<T>>(by);
+  std::unique_ptr<future_request<T>> made = std::make_unique<request_of<T>>(by);
   made->of = std::forward<F>(operation)();
   return hand_over(std::move(made), out);
 }

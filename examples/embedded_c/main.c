@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { elements = 64 * 32 };
-static float weights[elements], copy[elements];
+static int32_t cells[elements], copy[elements];
 static const uint64_t shape[] = {64, 32};
 
 /* Each call returns a code, and `millrace_error` has the text. */
@@ -14,10 +14,6 @@ static void must(millrace_code code, const char* what) {
     return;
   fprintf(stderr, "embedded_c: %s: %s\n", what, millrace_error());
   exit(1);
-}
-
-static int are_same(const void* one, const void* other, size_t bytes) {
-  return memcmp(one, other, bytes) == 0;
 }
 
 static void store_and_load(millrace_client* client, millrace_tensor tensor) {
@@ -30,25 +26,18 @@ static void store_and_load(millrace_client* client, millrace_tensor tensor) {
   must(millrace_wait(&request, 10000), "wait");
 }
 
-static int save_and_restore(millrace_client* client, millrace_tensor tensor) {
-  millrace_checkpoint_options options = {.struct_size = sizeof(options), .name = "training"};
+static void save_and_restore(millrace_client* client, millrace_tensor tensor) {
+  millrace_checkpoint_options options = {.struct_size = sizeof(options), .name = "simulation"};
   millrace_checkpointer* job = NULL;
-  millrace_request *durable = NULL, *restored = NULL;
+  millrace_request* durable = NULL;
   must(millrace_register(client, &options, &tensor, 1, &job), "register");
-  must(millrace_save(job, 1, MILLRACE_SAVE_DIRECT, "epoch 1", 8, NULL, &durable), "save");
-  must(millrace_fence(job, NULL), "fence"); /* now the weights may change */
+  must(millrace_save(job, 1, MILLRACE_SAVE_DIRECT, NULL, 0, NULL, &durable), "save");
+  must(millrace_fence(job, NULL), "fence"); /* now the cells may change */
+  memset(cells, 0, sizeof(cells));
   must(millrace_wait(&durable, MILLRACE_FOREVER), "until durable");
-  memset(weights, 0, sizeof(weights));
-  const void* extra = NULL;
-  size_t extra_bytes = 0;
-  must(millrace_restore(job, -1, &restored), "restore");
-  must(millrace_request_wait(restored, MILLRACE_FOREVER), "restore");
-  must(millrace_request_extra(restored, &extra, &extra_bytes), "extra");
-  int same = extra_bytes == 8 && are_same(extra, "epoch 1", 8);
-  millrace_detach(&restored);
+  must(millrace_restore(job, -1, NULL), "restore");
   must(millrace_close(job, 1, NULL), "close");
   millrace_checkpointer_release(job);
-  return same;
 }
 
 int main(int argc, char** argv) {
@@ -57,11 +46,12 @@ int main(int argc, char** argv) {
   must(millrace_embed(argc > 1 ? argv[1] : "node.yaml", NULL, &node), "embed");
   must(millrace_node_client(node, &client), "client");
   for (int i = 0; i < elements; ++i)
-    weights[i] = (float)i;
+    cells[i] = i;
   millrace_tensor tensor = {
-    .name = "weights", .data = weights, .dtype = MILLRACE_F32, .rank = 2, .shape = shape};
+    .name = "cells", .data = cells, .dtype = MILLRACE_I32, .rank = 2, .shape = shape};
   store_and_load(client, tensor);
-  int same = save_and_restore(client, tensor) && are_same(weights, copy, sizeof(weights));
+  save_and_restore(client, tensor);
+  int same = memcmp(cells, copy, sizeof(cells)) == 0 && cells[elements - 1] == elements - 1;
   printf("%s by Millrace %s\n", same ? "the same bytes" : "other bytes", millrace_version());
   millrace_release(client);
   must(millrace_node_stop(node, NULL), "stop");

@@ -62,8 +62,8 @@ status connection::queue_request(
   std::uint64_t correlation, std::span<const std::byte> body, std::span<const int> fds) {
   if (waiting_.size() >= options_.requests_queued_max)
     return status{
-      errc::busy, "{} requests run and {} wait for {}", outstanding_, waiting_.size(),
-      describe_peer()};
+      errc::busy, "{} requests run and {} wait for {}; wait for some of them first", outstanding_,
+      waiting_.size(), describe_peer()};
   if (queue_.size_bytes() + waiting_bytes_ + body.size() > options_.send_queue_bytes_max)
     return status{errc::busy, "requests that wait for {} fill the send queue", describe_peer()};
   auto copies = duplicate(fds);

@@ -1,4 +1,5 @@
 // The operating system's network. Used by every link and node outside simulations.
+#include <millrace/core/never_destroyed.hpp>
 #include <millrace/net/channel/network.hpp>
 
 namespace millrace::net {
@@ -24,8 +25,8 @@ public:
 } // namespace
 
 const std::shared_ptr<network>& network::of_system() {
-  static const std::shared_ptr<network> system = std::make_shared<system_network>();
-  return system;
+  return never_destroyed(
+    []() -> const std::shared_ptr<network> { return std::make_shared<system_network>(); });
 }
 
 } // namespace millrace::net

@@ -33,7 +33,7 @@ void collect_fds(msghdr& message, std::vector<unique_fd>& fds) {
 } // namespace
 
 result<sockaddr_un> parse_unix_address(const std::string& address) {
-  static const std::string scheme = "unix:";
+  constexpr std::string_view scheme = "unix:";
   if (!address.starts_with(scheme))
     return fail(
       errc::invalid_argument, "address {}: expected unix:/absolute/path or tls://host:port",

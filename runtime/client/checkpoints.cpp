@@ -100,8 +100,9 @@ future<listed<checkpoint_summary>> checkpoints::list(const std::string& prefix) 
   if (auto refused = core_->refused<listed<checkpoint_summary>>())
     return *refused;
   using page = runtime::listing_page<checkpoint_summary>;
-  auto ask = [core = core_, prefix, deadline = core_->deadline_after()](
-               std::size_t provider, const std::string& after, completion<page> answer) {
+  auto deadline = core_->deadline_after();
+  auto ask = [core = core_, prefix,
+              deadline](std::size_t provider, const std::string& after, completion<page> answer) {
     core->ask_until<checkpoint_service>(
       deadline, provider, actors::list_checkpoints_request{prefix, after, checkpoints_page},
       [answer](result<actors::checkpoint_list> r) {
@@ -110,7 +111,8 @@ future<listed<checkpoint_summary>> checkpoints::list(const std::string& prefix) 
   };
   auto done = core_->make_promise<listed<checkpoint_summary>>();
   runtime::find_keepers(
-    core_, group_, prefix, [core = core_, ask, done](const result<runtime::keepers>& all) {
+    core_, group_, prefix, deadline,
+    [core = core_, ask, done](const result<runtime::keepers>& all) {
       if (!all)
         return static_cast<void>(done.set(fail(all.error())));
       runtime::listing<checkpoint_summary>::begin(
@@ -197,7 +199,7 @@ future<void> checkpoints::erase(const std::string& model, std::optional<std::uin
   auto deadline = core_->deadline_after();
   auto search = core_->search_deadline_after();
   runtime::find_keepers(
-    core_, group_, model,
+    core_, group_, model, search,
     [core = core_, request, deadline, search, done](const result<runtime::keepers>& all) {
       if (!all)
         return static_cast<void>(done.set(fail(all.error())));
@@ -232,7 +234,7 @@ future<std::vector<result<std::pair<std::string, repack_report>>>> checkpoints::
   auto work_ms = std::max(whole_ms - whole_ms / 10, 1u);
   auto all_done = core_->make_promise<outcomes>();
   runtime::find_keepers(
-    core_, group_, {},
+    core_, group_, {}, core_->deadline_after(timeout),
     [core = core_, whole_ms, work_ms, all_done](const result<runtime::keepers>& all) {
       if (!all)
         return static_cast<void>(all_done.set(outcomes{fail(all.error())}));

@@ -42,7 +42,7 @@ repository::repository(std::shared_ptr<client_core> core, std::string group)
 future<receipt> repository::store(
   const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
   store_options options) {
-  if (auto refused = core_->refused<receipt>())
+  if (auto refused = core_->refused<receipt>(model))
     return *refused;
   return runtime::begin_store(
            core_, group_, model, graph, std::move(tensors), options, runtime::store_from::tensors)
@@ -51,7 +51,7 @@ future<receipt> repository::store(
 
 future<receipt> repository::store(
   const std::string& model, std::vector<tensor_view> tensors, store_options options) {
-  if (auto refused = core_->refused<receipt>())
+  if (auto refused = core_->refused<receipt>(model))
     return *refused;
   auto chain = chain_of(*core_, model, tensors);
   if (!chain)
@@ -66,6 +66,10 @@ std::vector<future<receipt>> repository::store_many(std::vector<model_to_store> 
   std::vector<future<receipt>> out;
   out.reserve(models.size());
   for (auto& m : models) {
+    if (auto refused = core_->refused<receipt>(m.model)) {
+      out.push_back(*refused);
+      continue;
+    }
     std::shared_ptr<const model_graph> chain;
     if (!m.graph) {
       auto made = chain_of(*core_, m.model, m.tensors);
@@ -87,16 +91,16 @@ std::vector<future<receipt>> repository::store_many(std::vector<model_to_store> 
 pending_store repository::store_snapshot(
   const std::string& model, const model_graph& graph, std::vector<tensor_view> tensors,
   store_options options) {
-  if (auto why = core_->refusal(); !why.ok())
-    return runtime::failed_store(why);
+  if (auto refused = core_->refused<receipt>(model))
+    return runtime::failed_store(refused->result().error());
   return runtime::begin_store(
     core_, group_, model, graph, std::move(tensors), options, runtime::store_from::snapshot);
 }
 
 pending_store repository::store_snapshot(
   const std::string& model, std::vector<tensor_view> tensors, store_options options) {
-  if (auto why = core_->refusal(); !why.ok())
-    return runtime::failed_store(why);
+  if (auto refused = core_->refused<receipt>(model))
+    return runtime::failed_store(refused->result().error());
   auto chain = chain_of(*core_, model, tensors);
   if (!chain)
     return runtime::failed_store(chain.error());

@@ -17,9 +17,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <new>
 
 namespace millrace {
 
@@ -331,13 +333,41 @@ result<node> node::start(const config::settings& settings) {
   return n;
 }
 
-future<std::shared_ptr<node>> node::start_async(config::settings settings) {
+namespace {
+
+result<config::settings> settings_in(const std::string& path, const std::string& name) {
+  auto loaded = load_configuration(path);
+  return loaded ? config::pick_node(*loaded, name, config::surroundings::of_this_process())
+                : std::move(loaded);
+}
+
+// Starts a node of the settings that `settings()` gives, on another thread.
+template <class F>
+future<std::shared_ptr<node>> start_aside(F settings) {
   promise<std::shared_ptr<node>> done;
   runtime::run_aside([done, settings = std::move(settings)] {
-    done.set(start(settings).map(
-      [](node&& started) { return std::make_shared<node>(std::move(started)); }));
+    try {
+      auto started = settings().and_then([](auto&& s) { return node::start(s); });
+      done.set(
+        std::move(started).map([](node&& n) { return std::make_shared<node>(std::move(n)); }));
+    } catch (const std::bad_alloc&) {
+      done.set(fail(errc::no_space, "starting a node: this process has no memory left"));
+    } catch (const std::exception& e) {
+      done.set(fail(errc::internal, "starting a node: {}", e.what()));
+    }
   });
   return done.get_future();
+}
+
+} // namespace
+
+future<std::shared_ptr<node>> node::start_async(config::settings settings) {
+  return start_aside([s = std::move(settings)] { return result<config::settings>{s}; });
+}
+
+future<std::shared_ptr<node>> node::embed_async(std::string path, std::string name) {
+  return start_aside(
+    [path = std::move(path), name = std::move(name)] { return settings_in(path, name); });
 }
 
 node node::embed(const config::settings& settings) {
@@ -348,13 +378,10 @@ node node::embed(const config::settings& settings) {
 }
 
 node node::embed(const std::string& path, const std::string& name) {
-  auto loaded = load_configuration(path);
-  if (!loaded)
-    throw error{loaded.error()};
-  auto picked = config::pick_node(*loaded, name, config::surroundings::of_this_process());
-  if (!picked)
-    throw error{picked.error()};
-  return embed(*picked);
+  auto settings = settings_in(path, name);
+  if (!settings)
+    throw error{settings.error()};
+  return embed(*settings);
 }
 
 class client node::client() const {

@@ -37,6 +37,10 @@ public:
   /// a name the host or the Slurm job decides, as for `millrace serve`.
   static node embed(const std::string& path, const std::string& name = {});
 
+  /// Does what `embed` does with a file, on another thread, and returns at once. Its errors are in
+  /// the future. The last copy of the pointer stops the node.
+  static future<std::shared_ptr<node>> embed_async(std::string path, std::string name = {});
+
   node(node&&) noexcept;
   node& operator=(node&&) noexcept;
   ~node();

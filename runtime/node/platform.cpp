@@ -1,4 +1,5 @@
 // The platform of the operating system. Used by every engine outside simulations.
+#include <millrace/core/never_destroyed.hpp>
 #include <millrace/runtime/node/platform.hpp>
 
 #include <caf/atom.hpp>
@@ -38,8 +39,7 @@ platform& platform::of_this_process() {
   if (simulated_platform)
     return *simulated_platform;
 #endif
-  static system_platform system;
-  return system;
+  return never_destroyed([] { return system_platform{}; });
 }
 
 } // namespace millrace::runtime

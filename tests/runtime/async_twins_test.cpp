@@ -116,6 +116,28 @@ BOOST_AUTO_TEST_CASE(what_a_node_repeats_ends_with_it_though_its_client_stays) {
   BOOST_TEST(testing::eventually([&] { return seen.use_count() == 1; }));
 }
 
+// So a watchdog that is fed by it sees a loop that is stuck.
+BOOST_AUTO_TEST_CASE(nothing_is_repeated_while_the_loop_stands_still) {
+  testing::three_providers disk;
+  auto n = node::embed(disk.settings);
+  auto beats = std::make_shared<std::atomic<int>>(0);
+  n.repeat(1, [beats] { ++*beats; });
+  BOOST_REQUIRE(testing::eventually([&] { return *beats > 0; }));
+  promise<void> stands, goes_on;
+  n.repeat(1, [stands, until = goes_on.get_future(), first = true]() mutable {
+    if (!std::exchange(first, false))
+      return;
+    stands.set({});
+    until.wait_for(60s);
+  });
+  BOOST_REQUIRE(stands.get_future().wait_for(60s));
+  auto before = beats->load();
+  std::this_thread::sleep_for(50ms);
+  BOOST_TEST(beats->load() == before);
+  goes_on.set({});
+  BOOST_TEST(testing::eventually([&] { return *beats > before; }));
+}
+
 BOOST_AUTO_TEST_CASE(a_node_that_cannot_start_says_why) {
   testing::three_providers disk;
   auto first = node::start_async(disk.settings).get();

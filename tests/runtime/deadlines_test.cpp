@@ -330,4 +330,27 @@ BOOST_AUTO_TEST_CASE(an_erasure_ends_by_its_deadline_and_says_where_a_copy_is_le
   BOOST_TEST(service.asked<actors::erase_checkpoint_request>() == 1u);
 }
 
+// However long a connection may take.
+BOOST_AUTO_TEST_CASE(calls_end_by_their_deadline_though_no_node_says_which_providers_there_are) {
+  auto patient = with_timeout(100);
+  patient.client.connect_timeout_ms = 3'600'000;
+  auto c = client::connect(service.address(), patient);
+  service.on<actors::directory_request>([](auto&, auto) {}); // never answered
+  service.on<actors::list_checkpoints_request>([](auto&, auto) {});
+  std::vector<std::byte> bytes(8);
+  tensor_view tensor{{"t", dtype::u8, {8}}, bytes.data(), {}};
+  auto kept = c.checkpoints();
+  BOOST_TEST(kept.list().wait_for(60s));
+  BOOST_TEST(kept.describe("m").wait_for(60s));
+  BOOST_TEST(kept.describe_shard("m", 0).wait_for(60s));
+  BOOST_TEST(kept.erase("m").wait_for(60s));
+  BOOST_TEST(kept.load("m", 0, {}, {tensor}).wait_for(60s));
+  BOOST_TEST(kept.load_global("m", {{.into = tensor}}).wait_for(60s));
+  BOOST_TEST(kept.verify("m", 0, 1).wait_for(60s));
+  BOOST_TEST(kept.repack().wait_for(60s));
+  checkpoint_options options;
+  options.model = "m";
+  BOOST_TEST(c.checkpointer(options, {tensor}).wait_for(60s));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(models_of_a_group_that_all_providers_have_left_are_found_un
     // A group that never was.
     auto never = client.repository("g3").list().result();
     BOOST_TEST((!never && never.error().code() == errc::not_found), why(never));
-    BOOST_TEST(why(never).find("no provider is in group g3") != std::string::npos, why(never));
+    BOOST_TEST(why(never).find("no provider is in group 'g3'") != std::string::npos, why(never));
     BOOST_TEST(!load_number(client.repository("g3"), model_name(1)).has_value());
   }
 }

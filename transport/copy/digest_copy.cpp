@@ -1,6 +1,7 @@
 // Copies that compute xxHash3 over the registers that they store, which the library cannot do. It
 // begins and ends the hash, and a test compares the results. Called by copy jobs.
 #include <millrace/core/digest.hpp>
+#include <millrace/core/never_destroyed.hpp>
 #include <millrace/transport/copy/digest_copy.hpp>
 
 #include <algorithm>
@@ -256,8 +257,7 @@ void copy_and_digest(
 }
 
 const std::vector<digest_copy>& digest_copies() {
-  static const std::vector<digest_copy> found = find_copies();
-  return found;
+  return never_destroyed([] { return find_copies(); });
 }
 
 } // namespace millrace::transport

@@ -101,7 +101,8 @@ result<gather_list::item> gather_list::item_of(const tensor_view& view, access_m
   if (how == access_mode::write && !disjoint(out.run_bytes, out.outer))
     return fail(
       errc::invalid_argument,
-      "tensor {}: its elements overlap in memory, so it cannot be written to", view.desc.name);
+      "tensor {}: its strides let elements overlap in memory, so nothing can be written to it",
+      view.desc.name);
   return out;
 }
 

@@ -1,5 +1,6 @@
 // A stream's life and its sending side.
 #include <millrace/core/log.hpp>
+#include <millrace/core/never_destroyed.hpp>
 #include <millrace/transport/tcp/crc32c.hpp>
 #include <millrace/transport/tcp/stream.hpp>
 
@@ -16,8 +17,7 @@ namespace {
 // Zeros, which are sent in place of memory that cannot be reached any more. The length has been
 // announced already.
 std::span<std::byte> nothing() {
-  static std::vector<std::byte> zeros(64u << 10);
-  return zeros;
+  return never_destroyed([] { return std::vector<std::byte>(64u << 10); });
 }
 
 } // namespace

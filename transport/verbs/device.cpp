@@ -6,10 +6,12 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 
 namespace millrace::transport::verbs {
 
@@ -151,7 +153,35 @@ result<device::address> device::now() const {
   return out;
 }
 
+namespace {
+
+// Lets no other thread fork while libibverbs lists devices.
+//
+// *Problem*: the library holds a lock meanwhile. A child would wait for it without end.
+class listing {
+public:
+  listing() {
+    static const bool registered = ::pthread_atfork(lock, unlock, unlock) == 0;
+    static_cast<void>(registered);
+    lock();
+  }
+  ~listing() { unlock(); }
+  listing(const listing&) = delete;
+  listing& operator=(const listing&) = delete;
+
+private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static void lock() { mutex().lock(); }
+  static void unlock() { mutex().unlock(); }
+};
+
+} // namespace
+
 device_list open_devices(const verbs_options& options, verbs_state& state) {
+  const listing no_fork;
   device_list out;
   state.locked_memory = locked_memory_limit();
   state.unmaps_watched = options.watch_unmaps && can_watch_unmaps();

@@ -1,5 +1,6 @@
 // The machine's topology, read once by hwloc.
 // Called when devices are opened and when memory is registered.
+#include <millrace/core/never_destroyed.hpp>
 #include <millrace/transport/verbs/memory_distance.hpp>
 
 #include <fmt/core.h>
@@ -31,8 +32,7 @@ topology_ptr load(const std::string& xml) {
 }
 
 hwloc_topology_t topology() {
-  static topology_ptr t = load({});
-  return t.get();
+  return never_destroyed([] { return load({}); }).get();
 }
 
 // Returns null if the topology lacks the device.

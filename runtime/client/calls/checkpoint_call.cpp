@@ -122,7 +122,7 @@ step_part part_of(const checkpoint_summary& model, std::uint64_t step) {
 
 void find_keepers(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  completion<keepers> done) {
+  time_point deadline, completion<keepers> done) {
   auto& file = core->where().providers;
   std::set<std::string> nodes;
   if (auto placed = place_checkpoints(model, group, file))
@@ -133,8 +133,9 @@ void find_keepers(
   for (auto& node : core->where().nodes)
     if (nodes.size() < nodes_asked_max)
       nodes.insert(node.name);
+  auto now = steady_clock::now();
   core->ask_nodes(
-    nodes,
+    nodes, now + (deadline - now) / 2,
     [core, group, model,
      done = std::move(done)](const result<std::vector<actors::directory>>& answers) {
       done(keepers_among(*core, group, model, *answers));
@@ -145,7 +146,7 @@ void find_keeper(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   std::optional<std::uint64_t> step, time_point deadline, completion<std::size_t> done) {
   find_keepers(
-    core, group, model,
+    core, group, model, deadline,
     [core, model, step, deadline, done = std::move(done)](const result<keepers>& all) {
       if (!all || all->asked.size() == 1)
         return done(all ? result<std::size_t>{all->asked.front()} : fail(all.error()));

@@ -21,11 +21,12 @@ struct keepers {
   std::vector<std::size_t> asked;
 };
 
-/// Finds the providers of a group that may keep checkpoints of a model.
+/// Finds the providers of a group that may keep checkpoints of a model. Asking nodes for them takes
+/// at most half of the time until the deadline.
 /// Errors:  `not_found` saying how to configure one.
 void find_keepers(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
-  completion<keepers> done);
+  time_point deadline, completion<keepers> done);
 
 /// Finds the provider that keeps a model's checkpoints: the one to which it was saved last, among
 /// those that have most of `step`, if it is given. Several have the model when the list of

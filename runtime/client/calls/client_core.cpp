@@ -113,22 +113,35 @@ std::size_t client_core::add(provider_entry entry) {
 }
 
 void client_core::ask_nodes(
-  const std::set<std::string>& names, completion<std::vector<actors::directory>> done) {
+  const std::set<std::string>& names, time_point until,
+  completion<std::vector<actors::directory>> done) {
+  auto now = steady_clock::now();
+  until = std::clamp(until, now, now + std::chrono::milliseconds{connect_timeout_ms()});
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+  auto timeout_ms = static_cast<std::uint32_t>(std::max<std::int64_t>(left, 1));
   std::vector<future<actors::directory>> asked;
   asked.reserve(names.size());
   for (auto& name : names)
-    asked.push_back(ask_node(name, actors::directory_request{0, connect_timeout_ms()}));
-  when_all(asked).then([self = shared_from_this(), done = std::move(done)](
-                         const result<std::vector<result<actors::directory>>>& answers) {
-    std::vector<actors::directory> known;
-    for (auto& answer : *answers)
-      if (auto where = answer.value_or(actors::directory{}); complete(where).ok())
-        if (!where.providers.empty())
-          known.push_back(std::move(where));
-    self->learn_ids(known);
-    if (known.empty())
-      known.push_back(self->where_);
-    done(std::move(known));
+    asked.push_back(ask_node(name, actors::directory_request{0, timeout_ms}));
+  auto over = std::make_shared<promise<void>>();
+  over->get_future().then(
+    [self = shared_from_this(), asked, done = std::move(done)](const result<void>&) {
+      std::vector<actors::directory> known;
+      for (auto& answer : asked)
+        if (answer.ready())
+          if (auto where = answer.result().value_or(actors::directory{}); complete(where).ok())
+            if (!where.providers.empty())
+              known.push_back(std::move(where));
+      self->learn_ids(known);
+      if (known.empty())
+        known.push_back(self->where_);
+      done(std::move(known));
+    });
+  when_all(asked).then([over](const auto&) { over->set({}); });
+  // A connection may take longer than the request, see `client.connect_timeout`.
+  at(until, [weak = std::weak_ptr{over}] {
+    if (auto waits = weak.lock())
+      waits->set({});
   });
 }
 

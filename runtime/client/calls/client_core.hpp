@@ -108,9 +108,11 @@ public:
   std::uint32_t connect_timeout_ms() const;
 
   /// Asks some nodes which providers there are: their files may be newer than this client's. The
-  /// result has the answers, at least one: if no node answers, what this client's file lists.
+  /// result has the answers that come by `until`, or within `client.connect_timeout`; at least one:
+  /// if no node answers, what this client's file lists.
   void ask_nodes(
-    const std::set<std::string>& names, completion<std::vector<actors::directory>> done);
+    const std::set<std::string>& names, time_point until,
+    completion<std::vector<actors::directory>> done);
 
   /// Remembers the newest view of a group. Later names are placed by it.
   void learn_view(const std::string& group, const group_view& view);

@@ -257,7 +257,7 @@ private:
   void ask_nodes(const std::set<std::string>& names, bool further) {
     asked_nodes_.insert(names.begin(), names.end());
     core_->ask_nodes(
-      names,
+      names, time_point::max(),
       [self = shared_from_this(), further](const result<std::vector<actors::directory>>& answers) {
         auto more = self->learn(*answers);
         if (further && !more.empty())
@@ -538,7 +538,7 @@ private:
       if (answers_[provider]->has_model)
         places_.copies.push_back({provider, answers_[provider]->version});
     std::ranges::sort(places_.copies, {}, age);
-    places_.missing = {errc::not_found, "no model named {}", model_};
+    places_.missing = {errc::not_found, "no model named {} in group {}", model_, group_};
     if (places_.copies.empty()) {
       if (places_.may_be_away)
         places_.missing = because(

@@ -44,7 +44,7 @@ result<std::size_t> place(
   for (auto& g : groups)
     known += (known.empty() ? "" : ", ") + g;
   return fail(
-    errc::not_found, "no provider is in group {}; there are: {}", group,
+    errc::not_found, "no provider is in group '{}'; there are: {}", group,
     known.empty() ? "none" : known);
 }
 

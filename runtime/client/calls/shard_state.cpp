@@ -117,7 +117,7 @@ pending_save shard_state::save(
     std::lock_guard guard{mutex_};
     if (closed_)
       return failed_save(*record, closed_error());
-    not_begun_ = std::exchange(failed_, std::nullopt);
+    not_begun_ = take_failed();
     if (not_begun_)
       return failed_save(*record, *not_begun_);
     record->staged = core_->make_promise<save_receipt>();
@@ -148,8 +148,20 @@ pending_save shard_state::save(
   else if (!after)
     send_soon();
   else if (auto bad = send_after(record, *after); !bad.ok())
-    fail_save(record, {}, bad);
+    return not_begun(record, bad);
   return {step, record->staged.get_future(), record->durable.get_future()};
+}
+
+// The next save can begin: it may need no stream.
+pending_save shard_state::not_begun(const save_record_ptr& record, const status& why) {
+  {
+    std::lock_guard guard{mutex_};
+    std::erase(saves_, record);
+    went_back_ |= record->went_back;
+    not_begun_ = why;
+  }
+  send_soon();
+  return failed_save(*record, why);
 }
 
 // After this, nothing begins to read the tensors for this save, also if it has not been sent yet.
@@ -166,8 +178,7 @@ void shard_state::cancel(const save_record_ptr& record) {
       return;
     own = std::move(record->ends);
     std::erase(saves_, record);
-    if (!failed_)
-      failed_ = why;
+    keep_failure(why.within(fmt::format("saving step {}", record->step)));
     std::swap(withdrawn, region_);
     if (auto number = std::exchange(registration_, 0); number != 0)
       ends = {new ending{number, {}}, [self = shared_from_this()](ending* e) {
@@ -245,7 +256,8 @@ status shard_state::still_reading() const {
   for (auto& record : saves_)
     if (!record->staged.get_future().ready())
       return {
-        errc::busy, "step {} of {} is still being read from these tensors; call fence() first",
+        errc::busy,
+        "step {} of {} is still being read from these tensors; wait for the fence first",
         record->step, options_.model};
   return {};
 }
@@ -422,8 +434,7 @@ void shard_state::fail_save(const save_record_ptr& record, const sending& then, 
       return;
     ends = std::move(record->ends);
     std::erase(saves_, record);
-    if (!failed_)
-      failed_ = why;
+    keep_failure(why.within(fmt::format("saving step {}", record->step)));
     in_reach = region_ && record->sent.exposure == exposure_;
   }
   if (then.registration != 0 && ends_registration(why.code()))
@@ -443,9 +454,27 @@ std::vector<shard_state::save_record_ptr> shard_state::under_way() const {
   return {saves_.begin(), saves_.end()};
 }
 
+// Called with `mutex_` held.
+void shard_state::keep_failure(const status& why) {
+  if (failed_)
+    ++more_failed_;
+  else
+    failed_ = why;
+}
+
+// Called with `mutex_` held.
+std::optional<status> shard_state::take_failed() {
+  auto failed = std::exchange(failed_, std::nullopt);
+  auto more = std::exchange(more_failed_, 0);
+  if (more > 0)
+    failed = status{
+      failed->code(), "{}; {} more save{} failed", failed->detail(), more, more > 1 ? "s" : ""};
+  return failed;
+}
+
 status shard_state::take_failure() {
   std::lock_guard guard{mutex_};
-  auto failed = std::exchange(failed_, std::nullopt);
+  auto failed = take_failed();
   auto not_begun = std::exchange(not_begun_, std::nullopt);
   return failed ? *failed : not_begun.value_or(status{});
 }
@@ -482,7 +511,7 @@ status shard_state::fence(const device_stream& stream) {
     hurry = nullptr; // before the program goes on
     gate->open();
   });
-  return {};
+  return take_failure();
 }
 
 std::vector<future<save_receipt>> shard_state::being_read() const {

@@ -137,6 +137,9 @@ private:
   std::vector<future<save_receipt>> being_read() const;
   status check_extra(std::uint64_t size_bytes) const;
   pending_save failed_save(const save_record& record, const status& why) const;
+  pending_save not_begun(const save_record_ptr& record, const status& why);
+  void keep_failure(const status& why);
+  std::optional<status> take_failed();
   status take_failure();
 
   std::shared_ptr<client_core> core_;
@@ -157,7 +160,8 @@ private:
   bool sends_ = false;                // a thread sends those that are ready
   bool registering_ = false;          // for the first of them that was not sent
   std::uint32_t rebinding_ = 0;       // threads that withdraw memory which the tensors have left
-  std::optional<status> failed_;      // not yet reported
+  std::optional<status> failed_;      // not yet reported: of the first save that has failed
+  std::uint64_t more_failed_ = 0;     // saves since then
   std::optional<status> not_begun_;   // why the last save did not begin
   bool has_saved_ = false;            // or has tried to, since the last restore
   std::uint64_t run_ = 0;             // the last one in which it took part, as far as it knows

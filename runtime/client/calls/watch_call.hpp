@@ -155,7 +155,7 @@ private:
         if (auto call = weak.lock())
           call->core_->run([call] {
             call->end(fail(
-              errc::deadline_exceeded, "nothing newer of {} came within the call's time",
+              errc::deadline_exceeded, "nothing newer of {} came within the operation's time",
               call->model_));
           });
       });

@@ -108,9 +108,10 @@ public:
 
 private:
   void start() override {
-    find_keepers(core_, group_, model_, [self = self()](const result<keepers>& all) {
-      self->core_->run([self, all = all] { self->wait_at_all(all); });
-    });
+    find_keepers(
+      core_, group_, model_, core_->deadline_after(), [self = self()](const result<keepers>& all) {
+        self->core_->run([self, all = all] { self->wait_at_all(all); });
+      });
   }
 
   void stop() override {

@@ -1,4 +1,5 @@
 // Chooses the classes so that objects fill their runs. Called by the heap.
+#include <millrace/core/never_destroyed.hpp>
 #include <millrace/core/rounding.hpp>
 #include <millrace/storage/pmem/medium/data_classes.hpp>
 #include <millrace/storage/pmem/medium/heap_layout.hpp>
@@ -62,13 +63,11 @@ std::vector<data_class> choose_table_classes() {
 } // namespace
 
 const std::vector<data_class>& data_classes() {
-  static const auto classes = choose_classes();
-  return classes;
+  return never_destroyed([] { return choose_classes(); });
 }
 
 const std::vector<data_class>& table_classes() {
-  static const auto classes = choose_table_classes();
-  return classes;
+  return never_destroyed([] { return choose_table_classes(); });
 }
 
 // An object takes up to eight units.

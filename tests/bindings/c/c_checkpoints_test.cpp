@@ -230,6 +230,66 @@ BOOST_AUTO_TEST_CASE(a_program_of_another_world_size_loads_the_parts_of_all_shar
     close_and_release(ck);
 }
 
+BOOST_AUTO_TEST_CASE(steps_are_listed_and_shards_described) {
+  const std::uint64_t whole[] = {128, 32}, lower[] = {64, 0};
+  matrix m;
+  millrace_tensor both[] = {m.tensor("part"), m.tensor("whole")};
+  both[0].global_shape = whole;
+  both[0].offsets = lower;
+  const millrace_pair axis = {"tensor", "1/2"}, note = {"made by", "a test"};
+  auto options = sized<millrace_checkpoint_options>();
+  options.name = "run";
+  options.axes = &axis;
+  options.metadata = &note;
+  options.axes_count = options.metadata_count = 1;
+  millrace_checkpointer* ck = nullptr;
+  MUST(millrace_register(client, &options, both, 2, &ck));
+  millrace_request* r = nullptr;
+  MUST(millrace_list_steps(client, nullptr, "run", &r));
+  MUST(millrace_request_wait(r, MILLRACE_FOREVER));
+  BOOST_TEST(millrace_request_count(r) == 0u);
+  millrace_detach(&r);
+  save(ck, 3);
+  save(ck, 5);
+
+  MUST(millrace_list_steps(client, nullptr, "run", &r));
+  MUST(millrace_request_wait(r, MILLRACE_FOREVER));
+  BOOST_REQUIRE(millrace_request_count(r) == 2u);
+  auto first = sized<millrace_step>(), second = first;
+  MUST(millrace_request_step(r, 0, &first));
+  MUST(millrace_request_step(r, 1, &second));
+  BOOST_TEST(first.step == 3u);
+  BOOST_TEST(second.step == 5u);
+  BOOST_TEST(first.saved_at_ns > 0u);
+  BOOST_TEST(first.saved_at_ns < second.saved_at_ns);
+  BOOST_TEST(second.size_bytes == 2 * m.elements.size() * sizeof(float));
+  REFUSED(millrace_request_step(r, 2, &first), "millrace_request_step", "index");
+  millrace_detach(&r);
+
+  MUST(millrace_describe_shard(client, nullptr, "run", 0, -1, &r));
+  MUST(millrace_request_wait(r, MILLRACE_FOREVER));
+  BOOST_REQUIRE(millrace_request_count(r) == 2u);
+  millrace_tensor t;
+  MUST(millrace_request_tensor(r, 0, &t));
+  BOOST_TEST(std::string{t.name} == "part");
+  BOOST_TEST(t.shape[0] == 64u);
+  BOOST_REQUIRE((t.global_shape && t.offsets));
+  BOOST_TEST(t.global_shape[0] == 128u);
+  BOOST_TEST(t.offsets[0] == 64u);
+  MUST(millrace_request_tensor(r, 1, &t));
+  BOOST_TEST((!t.global_shape && !t.offsets));
+  millrace_pair pair;
+  MUST(millrace_request_axis(r, 0, &pair));
+  BOOST_TEST(std::string{pair.value} == "1/2");
+  MUST(millrace_request_metadata(r, 0, &pair));
+  BOOST_TEST(std::string{pair.value} == "a test");
+  BOOST_TEST(millrace_request_axis(r, 1, &pair) == MILLRACE_NOT_FOUND);
+  millrace_detach(&r);
+  BOOST_TEST(millrace_describe_shard(client, nullptr, "run", 1, -1, nullptr) == MILLRACE_NOT_FOUND);
+  BOOST_TEST(millrace_list_steps(client, nullptr, "none", nullptr) == MILLRACE_NOT_FOUND);
+  close_and_release(ck);
+}
+
 BOOST_AUTO_TEST_CASE(runs_are_listed_and_erased) {
   matrix m;
   auto* ck = job(m.tensor(), "runs/a");

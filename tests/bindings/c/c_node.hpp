@@ -2,11 +2,13 @@
 // ABI.
 #pragma once
 
+#include <millrace/tests/support/descriptors.hpp>
 #include <millrace/tests/support/process.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <millrace.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -53,6 +55,31 @@ T sized() {
   return value;
 }
 
+inline std::size_t threads() { return entries_of("/proc/self/task"); }
+
+/// Checks that `cycle` leaves no thread running and no descriptor open, however often it runs. What
+/// is made once is there after the first runs.
+template <class F>
+void expect_nothing_left(int first_runs, int runs, const F& cycle) {
+  auto ended = [](std::size_t threads_before, std::size_t descriptors_before) {
+    return eventually(
+      [&] { return threads() <= threads_before && open_descriptors() <= descriptors_before; });
+  };
+  auto threads_alone = threads(), descriptors_alone = open_descriptors();
+  for (int i = 0; i < first_runs; ++i)
+    cycle();
+  constexpr std::size_t made_once = 8;
+  BOOST_REQUIRE(ended(threads_alone + made_once, descriptors_alone + made_once));
+  auto threads_before = threads(), descriptors_before = open_descriptors();
+  for (int i = 0; i < runs; ++i) {
+    cycle();
+    // Objects end on other threads; no more than some do so at a time.
+    if (i % 10 == 0)
+      BOOST_REQUIRE(ended(threads_before, descriptors_before));
+  }
+  BOOST_TEST(ended(threads_before, descriptors_before));
+}
+
 struct c_node {
   scratch dir;
   std::string config;
@@ -76,6 +103,18 @@ struct c_node {
     if (node)
       millrace_node_stop(node, nullptr);
     millrace_node_release(node);
+  }
+
+  /// Writes the configuration of another node, and returns its path.
+  std::string another() const {
+    return dir.write(
+      "other.yaml",
+      "node: { name: n1, listen: 'unix:" + dir / "n1.sock" + "' }\n" +
+        "staging: { size: 16MiB }\n"
+        "providers:\n"
+        "  - { name: p, capacity: 16MiB }\n"
+        "  - { name: q, group: pool, bucket: pmem, capacity: 16MiB, path: '" +
+        dir / "other-pool" + "' }\n");
   }
 
   millrace_client* connect() const {

@@ -149,6 +149,12 @@ AT(millrace_run, shards, 44);
 AT(millrace_run, complete_steps, 48);
 AT(millrace_run, in_use, 52);
 
+SIZE(millrace_step, 32);
+AT(millrace_step, struct_size, 0);
+AT(millrace_step, step, 8);
+AT(millrace_step, size_bytes, 16);
+AT(millrace_step, saved_at_ns, 24);
+
 SIZE(millrace_job_info, 344);
 AT(millrace_job_info, struct_size, 0);
 AT(millrace_job_info, rank, 8);

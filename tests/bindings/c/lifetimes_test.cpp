@@ -1,16 +1,18 @@
 // Tests when objects of the C ABI end: orders of release, thousands of clients, forks, signals.
 #include "c_node.hpp"
 
-#include <millrace/tests/support/descriptors.hpp>
 #include <millrace/tests/support/forked_child.hpp>
 
 #include <malloc.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 using namespace millrace::testing;
 
@@ -26,8 +28,6 @@ constexpr bool sanitized = true;
 #else
 constexpr bool sanitized = false;
 #endif
-
-std::size_t threads() { return entries_of("/proc/self/task"); }
 
 // The threads that a handler may run on, by name: those that do not block all signals but faults.
 std::vector<std::string> threads_that_take_signals() {
@@ -106,28 +106,29 @@ BOOST_AUTO_TEST_CASE(a_thousand_clients_leave_nothing_behind) {
     MUST(millrace_put(own, "m", &t, 1, nullptr, nullptr));
     millrace_release(own);
   };
-  auto ended = [&](std::size_t threads_before, std::size_t descriptors_before) {
-    return eventually(
-      [&] { return threads() <= threads_before && open_descriptors() <= descriptors_before; });
-  };
-  // Threads, pools and what the allocator keeps for each thread are there after some clients.
-  auto threads_alone = threads(), descriptors_alone = open_descriptors();
-  for (int i = 0; i < 500; ++i)
-    cycle();
-  constexpr std::size_t made_once = 8;
-  BOOST_REQUIRE(ended(threads_alone + made_once, descriptors_alone + made_once));
-  auto threads_before = threads(), descriptors_before = open_descriptors();
+  // Pools, and what the allocator keeps for each thread, are there after some clients.
+  expect_nothing_left(500, 0, cycle);
   auto bytes_before = allocated_bytes();
-  for (int i = 0; i < 1000; ++i) {
-    cycle();
-    // Each ends on another thread; no more than some do so at a time.
-    if (i % 10 == 0)
-      BOOST_REQUIRE(ended(threads_before, descriptors_before));
-  }
-  BOOST_TEST(ended(threads_before, descriptors_before));
+  expect_nothing_left(0, 1000, cycle);
   // 200 bytes of each client would be seen. Sanitizers have an allocator of their own.
   if (!sanitized)
     BOOST_TEST(allocated_bytes() <= bytes_before + 200'000);
+}
+
+BOOST_AUTO_TEST_CASE(fifty_nodes_leave_nothing_behind) {
+  auto file = another();
+  expect_nothing_left(1, 50, [&] {
+    matrix m;
+    auto t = m.tensor();
+    millrace_node* other = nullptr;
+    millrace_client* own = nullptr;
+    MUST(millrace_embed(file.c_str(), nullptr, &other));
+    MUST(millrace_node_client(other, &own));
+    MUST(millrace_put(own, "m", &t, 1, nullptr, nullptr));
+    millrace_release(own);
+    MUST(millrace_node_stop(other, nullptr));
+    millrace_node_release(other);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(a_forked_child_is_refused_and_opens_its_own) {
@@ -234,6 +235,38 @@ BOOST_AUTO_TEST_CASE(the_threads_of_the_library_run_no_handler_of_the_program) {
 BOOST_AUTO_TEST_CASE(a_program_in_c_does_all_of_it) {
   child_process program{{MILLRACE_C_PROGRAM, millrace_node_address(node)}};
   BOOST_TEST(program.wait() == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_process_may_exit_at_any_time_and_use_the_library_meanwhile) {
+  auto file = another();
+  for (auto* how : {"released", "saving", "untaken", "in-a-handler", "late"})
+    for (int i = 0; i < 5; ++i) {
+      child_process program{{MILLRACE_C_EXITING, how, file}};
+      BOOST_TEST(program.wait() == 0, how);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_child_connects_though_it_was_forked_while_others_did) {
+  std::atomic<bool> ends = false;
+  std::vector<std::thread> connecting;
+  for (int i = 0; i < 3; ++i)
+    connecting.emplace_back([&] {
+      while (!ends) {
+        millrace_client* own = nullptr;
+        if (millrace_connect(millrace_node_address(node), nullptr, &own) == MILLRACE_OK)
+          millrace_release(own);
+      }
+    });
+  for (int i = 0; i < 30; ++i) {
+    auto child = in_forked_child([&] {
+      millrace_client* own = nullptr;
+      return millrace_connect(millrace_node_address(node), nullptr, &own) == MILLRACE_OK ? 0 : 1;
+    });
+    BOOST_TEST(child == 0);
+  }
+  ends = true;
+  for (auto& t : connecting)
+    t.join();
 }
 
 BOOST_AUTO_TEST_CASE(a_library_that_was_opened_at_run_time_can_be_closed_and_opened_again) {

@@ -97,8 +97,11 @@ static void use_checkpoints(millrace_client* client) {
   memcpy(loaded, values, sizeof(values));
   millrace_checkpoint_options options = {.struct_size = sizeof(options), .name = "c/run"};
   millrace_checkpointer* job = NULL;
-  CHECK(millrace_register(client, &options, tensors, tensors_count, &job) == MILLRACE_OK);
   millrace_request* durable = NULL;
+  CHECK(millrace_register_begin(client, &options, tensors, tensors_count, &durable) == MILLRACE_OK);
+  CHECK(millrace_request_wait(durable, MILLRACE_FOREVER) == MILLRACE_OK);
+  CHECK(millrace_request_checkpointer(durable, &job) == MILLRACE_OK);
+  millrace_detach(&durable);
   CHECK(millrace_save(job, 1, MILLRACE_SAVE_SNAPSHOT, "abc", 3, NULL, &durable) == MILLRACE_OK);
   CHECK(millrace_fence(job, NULL) == MILLRACE_OK);
   CHECK(millrace_wait(&durable, MILLRACE_FOREVER) == MILLRACE_OK);
@@ -119,8 +122,29 @@ static void use_checkpoints(millrace_client* client) {
   CHECK(
     millrace_get_shard(client, "c/run", 0, 1, tensors, tensors_count, NULL, NULL) == MILLRACE_OK);
   CHECK(memcmp(values, loaded, sizeof(values)) == 0);
+  CHECK(millrace_list_steps(client, NULL, "c/run", &restored) == MILLRACE_OK);
+  CHECK(millrace_request_wait(restored, MILLRACE_FOREVER) == MILLRACE_OK);
+  CHECK(millrace_request_count(restored) == 1);
+  millrace_detach(&restored);
+  CHECK(millrace_describe_shard(client, NULL, "c/run", 0, -1, &restored) == MILLRACE_OK);
+  CHECK(millrace_request_wait(restored, MILLRACE_FOREVER) == MILLRACE_OK);
+  CHECK(millrace_request_count(restored) == tensors_count);
+  millrace_detach(&restored);
   CHECK(millrace_close(job, 1, NULL) == MILLRACE_OK);
   millrace_checkpointer_release(job);
+}
+
+/* One client that is taken, and one that is not. */
+static void connect_beside(const char* address) {
+  millrace_request* all[2] = {NULL, NULL};
+  for (int i = 0; i < 2; ++i)
+    CHECK(millrace_connect_begin(address, NULL, &all[i]) == MILLRACE_OK);
+  millrace_client* client = NULL;
+  CHECK(millrace_request_wait(all[0], MILLRACE_FOREVER) == MILLRACE_OK);
+  CHECK(millrace_request_client(all[0], &client) == MILLRACE_OK);
+  millrace_release(client);
+  CHECK(millrace_request_client(all[0], &client) == MILLRACE_NOT_FOUND && !client);
+  CHECK(millrace_waitall(2, all, MILLRACE_FOREVER, NULL) == MILLRACE_OK);
 }
 
 int main(int argc, char** argv) {
@@ -135,6 +159,7 @@ int main(int argc, char** argv) {
   use_models(client);
   use_queues(client);
   use_checkpoints(client);
+  connect_beside(argv[1]);
   millrace_release(client);
   return 0;
 }
