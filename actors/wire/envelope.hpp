@@ -29,10 +29,15 @@ MILLRACE_INSPECT(reply_head, x.code, x.detail)
 /// memory.
 class frame_buffer {
 public:
-  frame_buffer() : bytes_(std::move(kept)) { bytes_.clear(); }
+  frame_buffer() {
+    if (has_ended)
+      return;
+    bytes_ = std::move(kept.bytes);
+    bytes_.clear();
+  }
   ~frame_buffer() {
-    if (bytes_.capacity() <= kept_bytes_max)
-      kept = std::move(bytes_);
+    if (!has_ended && bytes_.capacity() <= kept_bytes_max)
+      kept.bytes = std::move(bytes_);
   }
   frame_buffer(const frame_buffer&) = delete;
   frame_buffer& operator=(const frame_buffer&) = delete;
@@ -41,7 +46,13 @@ public:
 
 private:
   static constexpr std::size_t kept_bytes_max = 64u << 10;
-  static inline thread_local byte_buffer kept;
+  struct of_thread {
+    byte_buffer bytes;
+    ~of_thread() { has_ended = true; }
+  };
+  // Handlers at exit run when the thread's own objects have ended.
+  static inline constinit thread_local bool has_ended = false;
+  static inline thread_local of_thread kept;
 
   byte_buffer bytes_;
 };
