@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(the_command_lists_describes_and_removes) {
   BOOST_TEST(json::parse(removed.out).at("failed").at(0).at("error").at("code") == "not_found");
   auto gone = s.command({"models", "describe", "net/a"});
   BOOST_TEST(gone.code == 1);
-  BOOST_TEST(gone.err == "millrace: models describe: no model named net/a in group default\n");
+  BOOST_TEST(gone.err == "millrace: models describe: no model named net/a\n");
 }
 
 BOOST_AUTO_TEST_CASE(pins_are_set_and_lifted) {
