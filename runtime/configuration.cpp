@@ -4,6 +4,7 @@
 #include <millrace/core/never_destroyed.hpp>
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/configuration.hpp>
+#include <millrace/runtime/node/side_thread.hpp>
 #include <millrace/storage/builtin.hpp>
 #include <millrace/transport/builtin.hpp>
 #include <millrace/transport/fabric_options.hpp>
@@ -42,6 +43,8 @@ const config::schema& configuration_schema() {
 }
 
 result<config::settings> load_configuration(const std::string& path) {
+  if (auto why = runtime::refused_at_exit(); !why.ok())
+    return fail(std::move(why));
   return config::load_file(path, configuration_schema());
 }
 

@@ -4,6 +4,7 @@
 #include <millrace/actors/service.hpp>
 #include <millrace/actors/wire/peer_clock.hpp>
 #include <millrace/core/codec.hpp>
+#include <millrace/core/thread_object.hpp>
 
 #include <string>
 
@@ -30,14 +31,15 @@ MILLRACE_INSPECT(reply_head, x.code, x.detail)
 class frame_buffer {
 public:
   frame_buffer() {
-    if (has_ended)
-      return;
-    bytes_ = std::move(kept.bytes);
+    if (auto* of_thread = of_this_thread<kept>())
+      bytes_ = std::move(of_thread->bytes);
     bytes_.clear();
   }
   ~frame_buffer() {
-    if (!has_ended && bytes_.capacity() <= kept_bytes_max)
-      kept.bytes = std::move(bytes_);
+    if (bytes_.capacity() > kept_bytes_max)
+      return;
+    if (auto* of_thread = of_this_thread<kept>())
+      of_thread->bytes = std::move(bytes_);
   }
   frame_buffer(const frame_buffer&) = delete;
   frame_buffer& operator=(const frame_buffer&) = delete;
@@ -46,13 +48,9 @@ public:
 
 private:
   static constexpr std::size_t kept_bytes_max = 64u << 10;
-  struct of_thread {
+  struct kept {
     byte_buffer bytes;
-    ~of_thread() { has_ended = true; }
   };
-  // Handlers at exit run when the thread's own objects have ended.
-  static inline constinit thread_local bool has_ended = false;
-  static inline thread_local of_thread kept;
 
   byte_buffer bytes_;
 };

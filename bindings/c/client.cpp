@@ -2,6 +2,7 @@
 #include "making.hpp"
 
 #include <millrace/config/address.hpp>
+#include <millrace/core/assert.hpp>
 #include <millrace/core/environment.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
@@ -37,9 +38,6 @@ void end_aside(std::shared_ptr<void> last) noexcept {
 namespace {
 
 constexpr std::size_t trust_users_max = 1024;
-// As the keys of the same names in a configuration.
-constexpr std::int64_t connect_timeout_ms_max = 3'600'000;
-constexpr std::uint64_t staging_min = 1u << 20, staging_max = 16ull << 40;
 
 result<std::vector<std::string>> trusted(const call& here, const millrace_client_options& o) {
   if (o.trust_users_count > trust_users_max)
@@ -57,24 +55,36 @@ result<std::vector<std::string>> trusted(const call& here, const millrace_client
   return users;
 }
 
+// Checks an option that a configuration has as a key of the section `client`. 0 is the default.
+status check_as_key(
+  const call& here, std::string_view option, std::uint64_t value, std::string_view key) {
+  auto rows = config::keys_of<config::client_settings>().rows;
+  auto row = std::ranges::find(rows, key, [](auto& r) { return r.spec.name; });
+  MILLRACE_ASSERT(row != rows.end());
+  auto [min, max] = std::pair{row->spec.min, row->spec.max};
+  if (value == 0 || (value >= min && value <= max))
+    return {};
+  return here.wrong(option, fmt::format("is {}; it must be 0, or {} to {}", value, min, max));
+}
+
 result<config::settings> settings_of(const call& here, const millrace_client_options& o) {
   config::settings s;
   auto timeout = here.timeout("options->timeout_ms", o.timeout_ms);
   if (!timeout)
     return fail(timeout.error());
-  if (o.connect_timeout_ms < 0 || o.connect_timeout_ms > connect_timeout_ms_max)
-    return fail(here.wrong(
-      "options->connect_timeout_ms",
-      fmt::format(
-        "is {}; it must be 0 to {} milliseconds", o.connect_timeout_ms, connect_timeout_ms_max)));
-  if (o.staging_bytes > 0 && (o.staging_bytes < staging_min || o.staging_bytes > staging_max))
-    return fail(here.wrong(
-      "options->staging_bytes",
-      fmt::format("is {}; it must be 0, or {} to {}", o.staging_bytes, staging_min, staging_max)));
+  auto connect = here.timeout("options->connect_timeout_ms", o.connect_timeout_ms);
+  if (!connect)
+    return fail(connect.error());
+  auto connect_ms = static_cast<std::uint64_t>(connect->count());
+  auto bad = check_as_key(here, "options->connect_timeout_ms", connect_ms, "connect_timeout");
+  if (bad.ok())
+    bad = check_as_key(here, "options->staging_bytes", o.staging_bytes, "staging");
+  if (!bad.ok())
+    return fail(std::move(bad));
   if (timeout->count() > 0)
     s.client.request_timeout_ms = static_cast<std::uint64_t>(timeout->count());
-  if (o.connect_timeout_ms > 0)
-    s.client.connect_timeout_ms = static_cast<std::uint64_t>(o.connect_timeout_ms);
+  if (connect_ms > 0)
+    s.client.connect_timeout_ms = connect_ms;
   if (o.staging_bytes > 0)
     s.client.staging_bytes = o.staging_bytes;
   s.security = {
@@ -111,8 +121,6 @@ result<std::unique_ptr<connection>> connecting(
   auto given = here.options(options);
   if (!given)
     return fail(given.error());
-  if (auto why = runtime::refused_at_exit(); !why.ok())
-    return fail(std::move(why));
   auto settings = settings_of(here, *given);
   if (!settings)
     return fail(settings.error());
@@ -127,9 +135,7 @@ result<std::unique_ptr<connection>> connecting(
 
 using start = making<std::shared_ptr<node>, millrace_node>;
 
-result<std::unique_ptr<start>> starting(const char* config_file, const char* name) {
-  if (auto why = runtime::refused_at_exit(); !why.ok())
-    return fail(std::move(why));
+std::unique_ptr<start> starting(const char* config_file, const char* name) {
   auto begun = std::make_unique<start>(
     [](const std::shared_ptr<node>& made) { return std::make_unique<millrace_node>(made); });
   begun->begin(node::embed_async(config_file, text_or(name, "")));
@@ -176,8 +182,6 @@ millrace_code millrace_open(const char* config_file, millrace_client** client) {
   return guarded(__func__, [&](const call& here) -> status {
     if (auto bad = here.need({{config_file, "config_file"}, {client, "client"}}); !bad.ok())
       return bad;
-    if (auto why = millrace::runtime::refused_at_exit(); !why.ok())
-      return why;
     auto settings = millrace::load_configuration(config_file);
     if (!settings)
       return settings.error();
@@ -196,8 +200,7 @@ millrace_code millrace_embed(const char* config_file, const char* name, millrace
   return guarded(__func__, [&](const call& here) -> status {
     if (auto bad = here.need({{config_file, "config_file"}, {node, "node"}}); !bad.ok())
       return bad;
-    auto begun = starting(config_file, name);
-    return begun ? await_made(*begun, node) : begun.error();
+    return await_made(starting(config_file, name), node);
   });
 }
 
@@ -207,8 +210,7 @@ millrace_code millrace_embed_begin(
   return guarded(__func__, [&](const call& here) -> status {
     if (auto bad = here.need({{config_file, "config_file"}, {request, "request"}}); !bad.ok())
       return bad;
-    auto begun = starting(config_file, name);
-    return begun ? hand_over<void>(std::move(*begun), request) : begun.error();
+    return hand_over<void>(starting(config_file, name), request);
   });
 }
 

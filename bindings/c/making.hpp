@@ -17,8 +17,6 @@ template <class Handle>
 class maker {
 public:
   virtual ~maker() = default;
-  /// False in a forked child.
-  virtual bool is_here() const = 0;
   /// Returns the object, the first time; then null. Call it when the request has succeeded.
   virtual std::unique_ptr<Handle> take() = 0;
 };
@@ -35,7 +33,7 @@ public:
   making& operator=(const making&) = delete;
   ~making() override {
     // In a forked child nothing of the parent ends, and a thread of it may have held the lock.
-    if (is_here())
+    if (made_in.is_here())
       drop();
   }
 
@@ -50,8 +48,6 @@ public:
       done.set(outcome ? result<void>{} : fail(outcome.error()));
     });
   }
-
-  bool is_here() const override { return made_in.is_here(); }
 
   std::unique_ptr<Handle> take() override {
     std::lock_guard guard{made_->mutex};
@@ -118,7 +114,7 @@ millrace_code give_made(
     auto* makes = dynamic_cast<maker<Handle>*>(request);
     if (!makes)
       return here.wrong("request", fmt::format("makes no {}", what));
-    if (!makes->is_here())
+    if (!request->made_in.is_here())
       return {
         errc::unavailable, "{}: the {} belongs to the process that forked this one; make one here",
         function, what};

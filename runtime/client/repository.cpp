@@ -56,7 +56,9 @@ future<receipt> repository::store(
   auto chain = chain_of(*core_, model, tensors);
   if (!chain)
     return ready_future<receipt>(fail(chain.error()));
-  return store(model, **chain, std::move(tensors), std::move(options));
+  return runtime::begin_store(
+           core_, group_, model, **chain, std::move(tensors), options, runtime::store_from::tensors)
+    .stored;
 }
 
 std::vector<future<receipt>> repository::store_many(std::vector<model_to_store> models) {
@@ -104,7 +106,8 @@ pending_store repository::store_snapshot(
   auto chain = chain_of(*core_, model, tensors);
   if (!chain)
     return runtime::failed_store(chain.error());
-  return store_snapshot(model, **chain, std::move(tensors), std::move(options));
+  return runtime::begin_store(
+    core_, group_, model, **chain, std::move(tensors), options, runtime::store_from::snapshot);
 }
 
 future<load_receipt> repository::load(

@@ -45,6 +45,8 @@ engine::engine(const config::settings& settings)
 }
 
 result<std::shared_ptr<engine>> engine::start(const config::settings& settings, engine_role role) {
+  if (auto why = refused_at_exit(); !why.ok())
+    return fail(std::move(why));
   auto e = kept_from_forks(new engine{settings});
   auto trusted = config::uids_of("client.trust_users", settings.client.trust_users);
   if (!trusted)

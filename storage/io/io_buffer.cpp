@@ -1,5 +1,6 @@
 // One huge page per thread. Used by segment files and pools.
 #include <millrace/core/rounding.hpp>
+#include <millrace/core/thread_object.hpp>
 #include <millrace/storage/io/io_buffer.hpp>
 
 #include <sys/mman.h>
@@ -10,9 +11,6 @@ namespace millrace::storage::io {
 
 namespace {
 
-// Of this thread; null when it has ended: handlers at exit run after that.
-constinit thread_local std::byte* usable = nullptr;
-
 struct huge_page {
   huge_page() {
     // Twice the size, so that it contains an aligned page.
@@ -21,28 +19,26 @@ struct huge_page {
     if (mapping == MAP_FAILED)
       return;
     auto address = reinterpret_cast<std::uintptr_t>(mapping);
-    auto* data = static_cast<std::byte*>(mapping) + (round_up(address, io_buffer_bytes) - address);
+    data = static_cast<std::byte*>(mapping) + (round_up(address, io_buffer_bytes) - address);
     ::madvise(data, io_buffer_bytes, MADV_HUGEPAGE);
     std::memset(data, 0, io_buffer_bytes);
-    usable = data;
   }
   huge_page(const huge_page&) = delete;
   huge_page& operator=(const huge_page&) = delete;
   ~huge_page() {
-    usable = nullptr;
     if (mapping != MAP_FAILED)
       ::munmap(mapping, 2 * io_buffer_bytes);
   }
 
   void* mapping = MAP_FAILED;
+  std::byte* data = nullptr;
 };
 
 } // namespace
 
 std::byte* io_buffer() noexcept {
-  thread_local huge_page page;
-  static_cast<void>(page);
-  return usable;
+  auto* page = of_this_thread<huge_page>();
+  return page ? page->data : nullptr;
 }
 
 } // namespace millrace::storage::io

@@ -117,8 +117,7 @@ void client_core::ask_nodes(
   completion<std::vector<actors::directory>> done) {
   auto now = steady_clock::now();
   until = std::clamp(until, now, now + std::chrono::milliseconds{connect_timeout_ms()});
-  auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
-  auto timeout_ms = static_cast<std::uint32_t>(std::max<std::int64_t>(left, 1));
+  auto timeout_ms = std::max(left_ms(until), 1u); // 0 names no time
   std::vector<future<actors::directory>> asked;
   asked.reserve(names.size());
   for (auto& name : names)

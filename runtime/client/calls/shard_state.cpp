@@ -178,7 +178,7 @@ void shard_state::cancel(const save_record_ptr& record) {
       return;
     own = std::move(record->ends);
     std::erase(saves_, record);
-    keep_failure(why.within(fmt::format("saving step {}", record->step)));
+    keep_failure(*record, why);
     std::swap(withdrawn, region_);
     if (auto number = std::exchange(registration_, 0); number != 0)
       ends = {new ending{number, {}}, [self = shared_from_this()](ending* e) {
@@ -434,7 +434,7 @@ void shard_state::fail_save(const save_record_ptr& record, const sending& then, 
       return;
     ends = std::move(record->ends);
     std::erase(saves_, record);
-    keep_failure(why.within(fmt::format("saving step {}", record->step)));
+    keep_failure(*record, why);
     in_reach = region_ && record->sent.exposure == exposure_;
   }
   if (then.registration != 0 && ends_registration(why.code()))
@@ -455,11 +455,11 @@ std::vector<shard_state::save_record_ptr> shard_state::under_way() const {
 }
 
 // Called with `mutex_` held.
-void shard_state::keep_failure(const status& why) {
+void shard_state::keep_failure(const save_record& of, const status& why) {
   if (failed_)
     ++more_failed_;
   else
-    failed_ = why;
+    failed_ = why.within(fmt::format("saving step {}", of.step));
 }
 
 // Called with `mutex_` held.

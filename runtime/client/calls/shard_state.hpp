@@ -138,7 +138,7 @@ private:
   status check_extra(std::uint64_t size_bytes) const;
   pending_save failed_save(const save_record& record, const status& why) const;
   pending_save not_begun(const save_record_ptr& record, const status& why);
-  void keep_failure(const status& why);
+  void keep_failure(const save_record& of, const status& why);
   std::optional<status> take_failed();
   status take_failure();
 

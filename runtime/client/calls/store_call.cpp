@@ -270,8 +270,6 @@ status prepare(
   spec.pinned = options.pinned;
   for (auto& t : tensors)
     spec.tensors.tensors.push_back(t.desc);
-  if (auto bad = validate_model_name(model); !bad.ok())
-    return bad;
   if (auto bad = validate(spec.tensors); !bad.ok())
     return bad;
   if (auto bad = describe_graph(call, graph); !bad.ok())

@@ -1,18 +1,8 @@
 /* exiting HOW CONFIG: exits while objects of the library end, or uses it in a handler at exit. */
-#include <millrace.h>
-#include <stdio.h>
+#include "check.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      fprintf(                                                                                     \
-        stderr, "exiting.c:%d: %s does not hold; last error: %s\n", __LINE__, #condition,          \
-        millrace_error());                                                                         \
-      _Exit(1);                                                                                    \
-    }                                                                                              \
-  } while (0)
 
 static const char* config;
 static millrace_node* node;

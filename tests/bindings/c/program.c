@@ -1,19 +1,9 @@
 /* program ADDRESS: uses the library as a program in C does; valgrind finds nothing to say of it.
  * Prints what went wrong, and ends with 1. */
-#include <millrace.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "check.h"
 
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      fprintf(                                                                                     \
-        stderr, "program.c:%d: %s does not hold; last error: %s\n", __LINE__, #condition,          \
-        millrace_error());                                                                         \
-      exit(1);                                                                                     \
-    }                                                                                              \
-  } while (0)
+#include <stdio.h>
+#include <string.h>
 
 enum { tensors_count = 8, elements = 1000 };
 
