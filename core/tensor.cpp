@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <unordered_set>
 
 namespace millrace {
@@ -38,6 +39,19 @@ constexpr std::array<dtype_row, dtype_count> rows = {{
   {"U64", "uint64", 64},
   {"C128", "complex128", 128},
 }};
+
+// Returns the length of a prefix without NUL in which each byte is a character.
+std::size_t plain_prefix(std::string_view text) noexcept {
+  constexpr std::uint64_t ones = 0x0101010101010101, highs = 0x8080808080808080;
+  std::size_t at = 0;
+  for (std::uint64_t word; at + sizeof(word) <= text.size(); at += sizeof(word)) {
+    std::memcpy(&word, text.data() + at, sizeof(word));
+    // A byte of 0 borrows, one above 0x7f has the high bit.
+    if (((word | (word - ones)) & highs) != 0)
+      break;
+  }
+  return at;
+}
 
 bool known(dtype type) noexcept { return static_cast<std::uint8_t>(type) < dtype_count; }
 
@@ -87,7 +101,7 @@ result<std::uint64_t> row_bytes(const tensor_desc& tensor) {
 }
 
 bool is_utf8(std::string_view text) noexcept {
-  auto at = text.begin();
+  auto at = text.begin() + static_cast<std::ptrdiff_t>(plain_prefix(text));
   auto tail = [&](int count, unsigned low, unsigned high) {
     for (; count > 0; --count, low = 0x80, high = 0xbf) {
       if (at == text.end())

@@ -42,6 +42,10 @@ key_table<transport::fabric_options> keys_of() {
         expert(count("movers", 0, 64, "threads that copy; 0: one per core, at most 8"))),
       key<&o::limits, &transport::copy_limits::chunk_bytes>(expert(
         size("chunk", 64 * kib, gib, "part of a transfer that one thread copies at a time"))),
+      key<&o::limits, &transport::copy_limits::near_memory>(expert(boolean(
+        "bind_movers",
+        "a thread that copies does so on the processors of the NUMA node whose memory it writes, "
+        "among those that the process may use; on a machine with one node nothing is bound"))),
       key<&o::eager_bytes_max>(expert(size(
         "eager_max", 0, 64 * kib, "payloads up to this size travel inside a message; 0: none do"))),
       key<&o::device_threads>(expert(count(

@@ -169,19 +169,20 @@ private:
     receipt.run = found->run;
     receipt.extra_bytes_max = deps_.limits.extra_bytes_max;
     receipt.model = std::move(found->model);
+    log().info(
+      "shard registered model={} rank={} resumed={}", receipt.model.model, shard.rank,
+      receipt.resumed);
     auto puller = spawn_puller(*e);
     pullers_.insert(puller.address());
     watch(puller.address());
     receipt.registration =
       registrations_.add({e->request.from, puller, std::move(e->place), e->through});
-    log().info(
-      "shard registered model={} rank={} resumed={}", receipt.model.model, shard.rank,
-      receipt.resumed);
     e->rp.deliver(std::move(receipt));
     repacker_.run_if_low();
   }
 
-  checkpoint_puller_actor spawn_puller(const enrolling& e) {
+  // Takes the shard.
+  checkpoint_puller_actor spawn_puller(enrolling& e) {
     checkpoint_puller_deps deps;
     deps.provider = deps_.name;
     deps.fabric = deps_.fabric;
@@ -189,7 +190,11 @@ private:
     deps.store = deps_.store;
     deps.snapshots = deps_.snapshots;
     deps.staging = deps_.staging;
-    deps.shard = e.request.shard;
+    deps.published = [this, context = context_, model = e.request.shard.model](std::uint64_t step) {
+      context->home<void>(
+        [this, model, step](const result<void>&) { watches().reached(model, step); })({});
+    };
+    deps.shard = std::move(e.request.shard);
     deps.owner = e.request.from;
     deps.source = e.request.source;
     deps.busy = e.request.busy;
@@ -198,10 +203,6 @@ private:
     deps.extra_bytes_max = deps_.limits.extra_bytes_max;
     deps.counters = counters_;
     deps.saved = deps_.saved;
-    deps.published = [this, context = context_, model = e.request.shard.model](std::uint64_t step) {
-      context->home<void>(
-        [this, model, step](const result<void>&) { watches().reached(model, step); })({});
-    };
     deps.left = context_->home<void>([this](const result<void>&) { repacker_.run_if_low_again(); });
     return spawn_checkpoint_puller(system(), std::move(deps));
   }

@@ -70,31 +70,35 @@ status call::check_size(
   return {};
 }
 
-status call::check_extent(
-  const std::string& argument, const millrace_tensor& t, extent allowed) const {
+status call::wrong_tensor(std::size_t index, std::string_view field, std::string_view what) const {
+  return wrong(fmt::format("tensors[{}]{}", index, field), what);
+}
+
+status call::check_extent(std::size_t index, const millrace_tensor& t, extent allowed) const {
   if (allowed == extent::part && !t.offsets != !t.global_shape)
-    return wrong(argument, "has only one of `offsets` and `global_shape`");
+    return wrong_tensor(index, "", "has only one of `offsets` and `global_shape`");
   if (allowed == extent::whole && t.offsets)
-    return wrong(
-      argument + ".offsets", "is set; it is for loads and for `millrace_register`, so clear it");
+    return wrong_tensor(
+      index, ".offsets", "is set; it is for loads and for `millrace_register`, so clear it");
   if (allowed != extent::part && t.global_shape)
-    return wrong(argument + ".global_shape", "is set; it is for `millrace_register`, so clear it");
+    return wrong_tensor(
+      index, ".global_shape", "is set; it is for `millrace_register`, so clear it");
   return {};
 }
 
-status call::check_tensor(
-  const std::string& argument, const millrace_tensor& t, extent allowed) const {
+status call::check_tensor(std::size_t index, const millrace_tensor& t, extent allowed) const {
   if (!t.name)
-    return wrong(argument + ".name", "is NULL");
+    return wrong_tensor(index, ".name", "is NULL");
   if (t.rank < 0 || t.rank > static_cast<std::int32_t>(tensor_rank_max))
-    return wrong(argument + ".rank", fmt::format("is {}; at most {}", t.rank, tensor_rank_max));
+    return wrong_tensor(index, ".rank", fmt::format("is {}; at most {}", t.rank, tensor_rank_max));
   if (t.dtype < 0 || t.dtype >= dtype_count)
-    return wrong(argument + ".dtype", fmt::format("is {}, which is no type", t.dtype));
+    return wrong_tensor(index, ".dtype", fmt::format("is {}, which is no type", t.dtype));
   if (t.reserved[0] != 0 || t.reserved[1] != 0)
-    return wrong(argument + ".reserved", "is set; this version of the library has no use for it");
+    return wrong_tensor(
+      index, ".reserved", "is set; this version of the library has no use for it");
   if (t.rank > 0 && !t.shape)
-    return wrong(argument + ".shape", fmt::format("is NULL, and the rank is {}", t.rank));
-  return check_extent(argument, t, allowed);
+    return wrong_tensor(index, ".shape", fmt::format("is NULL, and the rank is {}", t.rank));
+  return check_extent(index, t, allowed);
 }
 
 result<std::vector<tensor_view>> call::tensors(
@@ -108,7 +112,7 @@ result<std::vector<tensor_view>> call::tensors(
   views.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     auto& t = given[i];
-    if (auto bad = check_tensor(fmt::format("tensors[{}]", i), t, allowed); !bad.ok())
+    if (auto bad = check_tensor(i, t, allowed); !bad.ok())
       return fail(bad);
     tensor_view view;
     view.desc.name = t.name;

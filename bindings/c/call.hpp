@@ -86,8 +86,9 @@ public:
 private:
   status check_size(
     const void* given, std::size_t size, std::size_t first, std::size_t known) const;
-  status check_tensor(const std::string& argument, const millrace_tensor& t, extent allowed) const;
-  status check_extent(const std::string& argument, const millrace_tensor& t, extent allowed) const;
+  status wrong_tensor(std::size_t index, std::string_view field, std::string_view what) const;
+  status check_tensor(std::size_t index, const millrace_tensor& t, extent allowed) const;
+  status check_extent(std::size_t index, const millrace_tensor& t, extent allowed) const;
 
   const char* function_;
 };

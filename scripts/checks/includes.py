@@ -38,7 +38,7 @@ LIBRARIES = [
     (r"xxhash", ["core", "transport/copy", "tests"]),
     (r"isa-l/", ["storage/rocksdb", "transport/tcp"]),
     (r"sodium\.h", ["core", "net", "transport/tcp"]),
-    (r"hwloc", ["transport/verbs"]),
+    (r"hwloc", ["transport/memory", "tests"]),
 ]
 
 # Beside its folder and the room's builtin.cpp a kind is named by what is about that kind: its tests and benchmarks, the

@@ -2,9 +2,9 @@
 // messages.
 #include <millrace/tests/transport/gpu_host.hpp>
 #include <millrace/transport/fabric.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 #include <millrace/transport/verbs/cm_connection.hpp>
 #include <millrace/transport/verbs/gid_rule.hpp>
-#include <millrace/transport/verbs/memory_distance.hpp>
 #include <millrace/transport/verbs/messages.hpp>
 #include <millrace/transport/verbs/transfer_plan.hpp>
 #include <millrace/transport/verbs/verbs_state.hpp>

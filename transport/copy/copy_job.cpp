@@ -5,6 +5,7 @@
 #include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/copy/copy_job.hpp>
 #include <millrace/transport/copy/digest_copy.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 
 #include <algorithm>
 #include <mutex>
@@ -78,6 +79,7 @@ public:
     mode_ = written_back_             ? store_mode::written_back
       : total_ >= streaming_bytes_min ? store_mode::streaming
                                       : store_mode::cached;
+    near_memory_ = limits.near_memory;
     chunk_bytes_ = whole_blocks(std::max(limits.chunk_bytes, total_ / chunks_max));
   }
 
@@ -89,7 +91,8 @@ public:
       std::max((total_ + chunk_bytes_ - 1) / chunk_bytes_, std::uint64_t{1}));
   }
 
-  void run(std::uint32_t index) {
+  // `mover`: the calling thread is one.
+  void run(std::uint32_t index, bool mover) {
     auto part = take();
     if (part.empty() && index > 0)
       return;
@@ -98,6 +101,8 @@ public:
     auto lease = job_.memory.lease();
     if (!lease)
       return note(lease.error());
+    if (mover && near_memory_ && !part.empty() && lease->memory().on_host())
+      stay_near_memory(target_of(part.front(), lease->memory()));
     auto outcome = copy(part, lease->memory());
     if (!outcome.ok())
       return note(std::move(outcome));
@@ -131,6 +136,12 @@ private:
       out.push_back(*s);
     }
     return out;
+  }
+
+  // Returns where the slice goes, or null if the region has it in no one place.
+  std::byte* target_of(const slice& s, const gather_list& memory) const {
+    return job_.dir == direction::read ? s.op->local + s.first
+                                       : memory.dense_at(s.op->remote_offset + s.first, 1);
   }
 
   // Includes the bytes around the slice that its first and last digest cover.
@@ -248,6 +259,7 @@ private:
   bool written_back_ = false;
   store_mode mode_ = store_mode::cached;
   std::uint64_t chunk_bytes_ = 0;
+  bool near_memory_ = false;
   std::vector<std::uint64_t> digests_;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;
@@ -275,12 +287,12 @@ void run_copy_job(
   auto running = std::make_shared<running_job>(std::move(job), limits, std::move(done));
   if (!waits && running->total_bytes() <= limits.inline_bytes_max) {
     for (std::uint32_t i = 0; i < running->chunks(); ++i)
-      running->run(i);
+      running->run(i, false);
     return running->finish();
   }
   auto& pool = on_host ? movers : movers.devices();
   pool.submit(
-    running->chunks(), [running](std::uint32_t i) { running->run(i); },
+    running->chunks(), [running](std::uint32_t i) { running->run(i, true); },
     [running] { running->finish(); }, kind);
 }
 

@@ -2,6 +2,7 @@
 // Called by the fabric.
 #include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/copy/local_copy.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 
 #include <algorithm>
 
@@ -56,7 +57,12 @@ void run_local_copies(
   }
   movers.submit(
     static_cast<std::uint32_t>(chunks->size()),
-    [chunks, mode](std::uint32_t i) { run((*chunks)[i], mode); },
+    [chunks, mode, near = limits.near_memory](std::uint32_t i) {
+      auto& part = (*chunks)[i];
+      if (near && !part.empty())
+        stay_near_memory(part.front().target);
+      run(part, mode);
+    },
     [done = std::move(done)] { done({}); });
 }
 

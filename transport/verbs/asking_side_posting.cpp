@@ -1,6 +1,6 @@
 // Decides which request goes over which rail. Called on the completion thread.
+#include <millrace/transport/memory/memory_distance.hpp>
 #include <millrace/transport/verbs/asking_side.hpp>
-#include <millrace/transport/verbs/memory_distance.hpp>
 
 #include <algorithm>
 

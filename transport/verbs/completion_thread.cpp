@@ -2,8 +2,8 @@
 // Started by the driver when there is a device.
 #include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 #include <millrace/transport/verbs/completion_thread.hpp>
-#include <millrace/transport/verbs/memory_distance.hpp>
 
 #include <pthread.h>
 #include <sys/eventfd.h>

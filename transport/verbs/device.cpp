@@ -1,7 +1,7 @@
 // Finds devices and ports, and describes them.
 // Called when a driver is made, and by `doctor`.
+#include <millrace/transport/memory/memory_distance.hpp>
 #include <millrace/transport/verbs/device.hpp>
-#include <millrace/transport/verbs/memory_distance.hpp>
 #include <millrace/transport/verbs/unmap_watch.hpp>
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // Registers the memory that a peer may reach, makes keys for it, and revokes them.
 // Called by `lending_side` for every `ask` of the peer.
+#include <millrace/transport/memory/memory_distance.hpp>
 #include <millrace/transport/verbs/grant_book.hpp>
-#include <millrace/transport/verbs/memory_distance.hpp>
 
 #include <algorithm>
 #include <utility>

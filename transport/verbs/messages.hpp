@@ -4,8 +4,8 @@
 
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/codec.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 #include <millrace/transport/verbs/gid_rule.hpp>
-#include <millrace/transport/verbs/memory_distance.hpp>
 
 #include <cstdint>
 #include <string>

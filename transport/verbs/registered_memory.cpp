@@ -1,6 +1,6 @@
 // Registers memory with all devices or with none.
 // Called by `arena_registry` and `registration_cache`.
-#include <millrace/transport/verbs/memory_distance.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 #include <millrace/transport/verbs/registered_memory.hpp>
 
 #include <fmt/core.h>

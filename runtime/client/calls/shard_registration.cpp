@@ -103,7 +103,6 @@ void shard_state::enroll(const save_record_ptr& wants, completion<std::uint64_t>
 }
 
 void shard_state::ask_to_enroll() {
-  actors::enroll_request request;
   std::vector<waiting> refused;
   bool wanted;
   {
@@ -115,22 +114,23 @@ void shard_state::ask_to_enroll() {
       refused.swap(enrolling_);
     } else {
       if (!region_) {
-        auto list = transport::gather_list::of(tensors_, access_mode::read);
-        region_ = transport::expose(std::move(*list), access_mode::read);
+        auto list = to_expose_ ? std::move(*to_expose_)
+                               : *transport::gather_list::of(tensors_, access_mode::read);
+        to_expose_.reset();
+        region_ = transport::expose(std::move(list), access_mode::read);
         ++exposure_;
       }
-      request.source = region_.handle();
+      request_.source = region_.handle();
     }
   }
   for (auto& w : refused)
     w.done(fail(closed_error()));
   if (!wanted)
     return;
-  request.shard = shard_;
-  request.busy = options_.busy;
-  request.timeout_ms = timeout_ms();
+  // Nothing else changes it while `enroll_asked_`.
+  request_.timeout_ms = timeout_ms();
   core_->ask<checkpoint_service>(
-    provider_, std::move(request),
+    provider_, std::as_const(request_),
     [self = shared_from_this()](result<enroll_receipt> r) { self->on_enrolled(std::move(r)); });
 }
 
@@ -167,7 +167,7 @@ void shard_state::on_enrolled(result<enroll_receipt> r) {
 }
 
 status shard_state::check_layout(const std::vector<tensor_view>& tensors) const {
-  auto& registered = shard_.tensors.tensors;
+  auto& registered = request_.shard.tensors.tensors;
   for (std::size_t i = 0; i < std::max(registered.size(), tensors.size()); ++i) {
     auto* was = i < registered.size() ? &registered[i] : nullptr;
     auto* is = i < tensors.size() ? &tensors[i].desc : nullptr;
@@ -213,6 +213,8 @@ status shard_state::rebind(const std::vector<tensor_view>& tensors) {
     tensors_ = tensors;
     if (region_ && !anew)
       left = region_.replace(std::move(*list));
+    else
+      to_expose_ = std::move(*list);
     ++rebinding_;
   }
   const std::shared_ptr<void> saves_wait{this, [self = shared_from_this()](void*) {

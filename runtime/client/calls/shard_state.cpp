@@ -31,13 +31,15 @@ bool may_still_run(errc code) {
 } // namespace
 
 shard_state::shard_state(std::shared_ptr<client_core> core, const checkpoint_options& options)
-  : core_(std::move(core)), options_(options) {}
+  : core_(std::move(core)), options_(options) {
+  request_.busy = options.busy;
+}
 
 result<std::shared_ptr<shard_state>> shard_state::make(
   std::shared_ptr<client_core> core, const checkpoint_options& options,
   std::vector<tensor_view> tensors) {
   auto s = kept_from_forks(new shard_state{std::move(core), options});
-  auto& shard = s->shard_;
+  auto& shard = s->request_.shard;
   shard.model = options.model;
   shard.rank = options.rank;
   shard.world_size = options.world_size;
@@ -48,14 +50,17 @@ result<std::shared_ptr<shard_state>> shard_state::make(
   shard.life = options.life;
   if (shard.life == 0)
     random_bytes(&shard.life, sizeof(shard.life));
+  shard.tensors.tensors.reserve(tensors.size());
   for (auto& t : tensors)
     shard.tensors.tensors.push_back(t.desc);
   if (auto bad = validate(shard); !bad.ok())
     return fail(bad);
   s->tensors_ = std::move(tensors);
   // Memory is exposed only when it is needed, but views that cannot be exposed are refused now.
-  if (auto list = transport::gather_list::of(s->tensors_, access_mode::read); !list)
+  auto list = transport::gather_list::of(s->tensors_, access_mode::read);
+  if (!list)
     return fail(list.error().within("checkpoints of " + options.model));
+  s->to_expose_ = std::move(*list);
   return s;
 }
 
@@ -349,8 +354,8 @@ void shard_state::ask_to_save(const save_record_ptr& record, const sending& now)
 
 result<save_receipt> shard_state::check_saved(const save_record& record, result<save_receipt> r) {
   auto checked =
-    check_receipt(std::move(r), {shard_.model, record.step, size_bytes(shard_.tensors)});
-  if (checked && checked->rank != shard_.rank)
+    check_receipt(std::move(r), {options_.model, record.step, size_bytes(request_.shard.tensors)});
+  if (checked && checked->rank != options_.rank)
     return fail(
       errc::protocol_error, "provider {} answered about rank {}", checked->provider, checked->rank);
   if (checked) {

@@ -2,6 +2,7 @@
 // not yet reported. Internal, behind `checkpointer`; needs CAF.
 #pragma once
 
+#include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/transport/memory/region.hpp>
@@ -144,12 +145,13 @@ private:
 
   std::shared_ptr<client_core> core_;
   checkpoint_options options_;
-  std::size_t provider_ = 0; // found by `attach`
-  shard_spec shard_;
-  enroll_receipt receipt_; // the receipt of the first registration
+  std::size_t provider_ = 0;       // found by `attach`
+  actors::enroll_request request_; // to register; its shard never changes
+  enroll_receipt receipt_;         // the receipt of the first registration
 
   mutable std::mutex mutex_;
-  std::vector<tensor_view> tensors_; // with the layout of `shard_`
+  std::vector<tensor_view> tensors_;                // with the registered layout
+  std::optional<transport::gather_list> to_expose_; // they, if they were checked and not exposed
   transport::region region_;
   std::uint64_t exposure_ = 0;        // counts how often the tensors were exposed
   std::uint64_t registration_ = 0;    // 0: none

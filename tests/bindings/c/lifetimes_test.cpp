@@ -107,13 +107,18 @@ BOOST_AUTO_TEST_CASE(a_thousand_clients_leave_nothing_behind) {
     MUST(millrace_put(own, "m", &t, 1, nullptr, nullptr));
     millrace_release(own);
   };
-  // Pools, and what the allocator keeps for each thread, are there after some clients.
   expect_nothing_left(500, 0, cycle);
-  auto bytes_before = allocated_bytes();
-  expect_nothing_left(0, 1000, cycle);
-  // 200 bytes of each client would be seen. Sanitizers have an allocator of their own.
+  // What the allocator keeps for a thread counts as allocated, and may grow now and then. What a
+  // client leaves behind, be it 200 bytes, adds up in each round. Sanitizers have an allocator of
+  // their own.
+  std::vector<std::size_t> left_bytes;
+  do {
+    auto bytes_before = allocated_bytes();
+    expect_nothing_left(0, 1000, cycle);
+    left_bytes.push_back(std::max(allocated_bytes(), bytes_before) - bytes_before);
+  } while (!sanitized && left_bytes.back() > 200'000 && left_bytes.size() < 3);
   if (!sanitized)
-    BOOST_TEST(allocated_bytes() <= bytes_before + 200'000);
+    BOOST_TEST(left_bytes.back() <= 200'000, "in each of " << left_bytes.size() << " rounds");
 }
 
 BOOST_AUTO_TEST_CASE(fifty_nodes_leave_nothing_behind) {

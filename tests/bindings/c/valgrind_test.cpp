@@ -14,7 +14,7 @@ BOOST_FIXTURE_TEST_CASE(valgrind_finds_neither_leaks_nor_invalid_accesses, c_nod
   // By `env`, since some systems have a script in its place.
   child_process program{
     {"/usr/bin/env", valgrind, "--quiet", "--leak-check=full",
-     "--errors-for-leak-kinds=definite,possible", "--error-exitcode=9", MILLRACE_C_PROGRAM,
-     millrace_node_address(node)}};
+     "--errors-for-leak-kinds=definite,possible", "--suppressions=" MILLRACE_VALGRIND_SUPPRESSIONS,
+     "--error-exitcode=9", MILLRACE_C_PROGRAM, millrace_node_address(node)}};
   BOOST_TEST(program.wait() == 0);
 }

@@ -1,14 +1,15 @@
 // The machine's topology, read once by hwloc.
-// Called when devices are opened and when memory is registered.
+// Called when devices are opened, when memory is registered, and for each chunk of a copy.
 #include <millrace/core/never_destroyed.hpp>
-#include <millrace/transport/verbs/memory_distance.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 
 #include <fmt/core.h>
 #include <hwloc.h>
 
+#include <filesystem>
 #include <memory>
 
-namespace millrace::transport::verbs {
+namespace millrace::transport {
 
 namespace {
 
@@ -56,6 +57,14 @@ bool is_above(hwloc_obj_t bridge, hwloc_obj_t o) {
 using bitmap_ptr = std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)>;
 bitmap_ptr make_bitmap() { return {hwloc_bitmap_alloc(), hwloc_bitmap_free}; }
 
+// Returns null if the system does not say.
+bitmap_ptr processors_of_thread() {
+  auto cpus = make_bitmap();
+  if (hwloc_get_cpubind(topology(), cpus.get(), HWLOC_CPUBIND_THREAD) != 0)
+    cpus.reset();
+  return cpus;
+}
+
 std::uint64_t mask_of(hwloc_const_nodeset_t nodes) {
   return nodes ? hwloc_bitmap_to_ith_ulong(nodes, 0) : 0;
 }
@@ -101,14 +110,24 @@ std::optional<distance> distance_over_pci(
 void stay_near(std::uint64_t node_mask) {
   if (!topology() || node_mask == 0)
     return;
-  bitmap_ptr nodes = make_bitmap(), cpus = make_bitmap(), allowed = make_bitmap();
+  thread_local const auto allowed = processors_of_thread();
+  thread_local std::uint64_t stays_near = 0;
+  if (!allowed || stays_near == node_mask)
+    return;
+  bitmap_ptr nodes = make_bitmap(), cpus = make_bitmap();
   hwloc_bitmap_from_ith_ulong(nodes.get(), 0, node_mask);
   hwloc_cpuset_from_nodeset(topology(), cpus.get(), nodes.get());
-  if (hwloc_get_cpubind(topology(), allowed.get(), HWLOC_CPUBIND_THREAD) != 0)
-    return;
   hwloc_bitmap_and(cpus.get(), cpus.get(), allowed.get());
-  if (!hwloc_bitmap_iszero(cpus.get()))
-    hwloc_set_cpubind(topology(), cpus.get(), HWLOC_CPUBIND_THREAD);
+  if (
+    !hwloc_bitmap_iszero(cpus.get()) &&
+    hwloc_set_cpubind(topology(), cpus.get(), HWLOC_CPUBIND_THREAD) == 0)
+    stays_near = node_mask;
+}
+
+void stay_near_memory(const std::byte* data) {
+  static const auto several_nodes = std::filesystem::exists("/sys/devices/system/node/node1");
+  if (several_nodes && data)
+    stay_near(node_mask_of_memory(data, 1));
 }
 
 std::string nodes_near_device(const std::string& device) {
@@ -120,4 +139,4 @@ std::string nodes_near_device(const std::string& device) {
   return out;
 }
 
-} // namespace millrace::transport::verbs
+} // namespace millrace::transport

@@ -1,5 +1,5 @@
-// Computes which memory is near which device.
-// Used by `device`, and by `asking_side` when it chooses a rail.
+// Computes which memory is near which processors and devices.
+// Used by copy jobs, and by verbs when it chooses a rail.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace millrace::transport::verbs {
+namespace millrace::transport {
 
 /// Returns a bit for each of the first 64 NUMA nodes. 0 means unknown, which counts as near.
 std::uint64_t node_mask_of_device(const std::string& device);
@@ -36,10 +36,13 @@ constexpr distance distance_between(std::uint64_t nodes, std::uint64_t others) n
 std::optional<distance> distance_over_pci(
   const std::string& device, const std::string& pci_address, const std::string& topology_xml = {});
 
-/// Keeps the calling thread on the processors of these nodes, if it may run there.
+/// Keeps the calling thread on those processors of these nodes on which it could run before its
+/// first call. Does nothing if there are none, or the mask is 0.
 void stay_near(std::uint64_t node_mask);
+/// The same for the node of this memory. Costs nothing on a machine with one node.
+void stay_near_memory(const std::byte* data);
 
 /// Returns the nodes as text, "0,1"; empty when unknown.
 std::string nodes_near_device(const std::string& device);
 
-} // namespace millrace::transport::verbs
+} // namespace millrace::transport
