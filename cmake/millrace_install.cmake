@@ -12,7 +12,6 @@ add_library(millrace_cpp INTERFACE)
 add_library(millrace::cpp ALIAS millrace_cpp)
 set_target_properties(millrace_cpp PROPERTIES EXPORT_NAME cpp)
 target_link_libraries(millrace_cpp INTERFACE millrace_runtime)
-target_compile_features(millrace_cpp INTERFACE cxx_std_20)
 install(TARGETS millrace_core millrace_config millrace_net millrace_transport millrace_storage millrace_actors
     millrace_runtime millrace_cpp
   EXPORT Millrace_cpp
@@ -62,6 +61,16 @@ set(manual "${PROJECT_BINARY_DIR}/manual")
 install(DIRECTORY "${manual}/man1" "${manual}/man5" DESTINATION "${CMAKE_INSTALL_MANDIR}" COMPONENT docs)
 install(FILES "${manual}/completion/millrace"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" COMPONENT docs)
-install(FILES "${manual}/completion/_millrace"
-  DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions" COMPONENT docs)
+# zsh looks for those of packages in one place, and for those of the administrator in another.
+install(CODE "set(millrace_completion [[${manual}/completion/_millrace]])
+    set(millrace_data [[${CMAKE_INSTALL_DATADIR}]])
+    string(COMPARE EQUAL \"\${CMAKE_INSTALL_PREFIX}\" /usr packaged)
+    if(packaged)
+      set(millrace_completions vendor-completions)
+    else()
+      set(millrace_completions site-functions)
+    endif()
+    file(INSTALL \"\${millrace_completion}\"
+      DESTINATION \"\${CMAKE_INSTALL_PREFIX}/\${millrace_data}/zsh/\${millrace_completions}\")"
+  COMPONENT docs)
 install(FILES "${manual}/millrace.yaml" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT docs)

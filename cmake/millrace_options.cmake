@@ -73,6 +73,7 @@ function(millrace_room name)
   target_include_directories(millrace_${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>")
   target_link_libraries(millrace_${name} PUBLIC ${ARG_PUBLIC}
     PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:millrace_flags>)
+  target_compile_features(millrace_${name} PUBLIC cxx_std_20)
   millrace_precompile(millrace_${name})
 endfunction()
 

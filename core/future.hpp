@@ -36,6 +36,10 @@ public:
 
   /// Makes a thread inside `help` check its `done()` again. Any thread; never blocks.
   virtual void nudge() noexcept = 0;
+
+  /// Says that somebody needs an outcome, and that no thread may come to `help`: the I/O must go on
+  /// at once. Any thread; never blocks.
+  virtual void attend() noexcept {}
 };
 
 namespace detail {
@@ -151,15 +155,26 @@ public:
   /// that completes the operation. `f` must neither block nor throw.
   template <class F>
   void then(F f) const {
+    if (chain(std::move(f)) && state_->io)
+      state_->io->attend();
+  }
+  /// The same where `f` makes another future ready: who waits for that one does the I/O, if its
+  /// promise has the same `io()`. Returns whether `f` is still to be called.
+  template <class F>
+  bool chain(F f) const {
     if (!state_->settled()) {
       std::lock_guard guard{state_->mutex};
       if (!state_->value) {
         state_->continuations.emplace_back(std::move(f));
-        return;
+        return true;
       }
     }
     f(state_->outcome());
+    return false;
   }
+
+  /// Returns who does the I/O of the operation while a thread waits; may be null.
+  std::shared_ptr<progress> io() const { return state_->io; }
 
   /// Cancels the operation: the outcome becomes `cancelled` unless it is there already. After this
   /// call returns, no thread touches the operation's tensors. A second caller waits for the first.
@@ -245,17 +260,18 @@ future<T> ready_future(result<T> outcome) {
   return p.get_future();
 }
 
-/// Returns a future that is ready when all of `futures` are. It holds every outcome, in order.
+/// Returns a future that is ready when all of `futures` are. It holds every outcome, in order. Who
+/// waits for it does the I/O of the first one.
 template <class T>
 future<std::vector<result<T>>> when_all(const std::vector<future<T>>& futures) {
   using outcomes = std::vector<result<T>>;
   if (futures.empty())
     return ready_future<outcomes>(outcomes{});
-  promise<outcomes> done;
+  promise<outcomes> done{futures.front().io()};
   auto all = std::make_shared<gathering<result<T>>>(
     futures.size(), [done](result<outcomes> gathered) { done.set(std::move(gathered)); });
   for (std::size_t i = 0; i < futures.size(); ++i)
-    futures[i].then([all, i](const result<T>& outcome) {
+    futures[i].chain([all, i](const result<T>& outcome) {
       all->arrived(i, result<result<T>>{tl::in_place, outcome});
     });
   return done.get_future();

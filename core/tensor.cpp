@@ -152,15 +152,45 @@ std::string describe(const tensor_desc& tensor) {
   return text + ']';
 }
 
+namespace {
+
+// Finds a name that comes twice. Few names are compared with each other, which takes no memory.
+class distinct_names {
+public:
+  explicit distinct_names(std::size_t count) : are_few_(count <= few_.size()) {
+    if (!are_few_)
+      many_.reserve(count);
+  }
+
+  // Returns false if the name was added before.
+  bool add(std::string_view name) {
+    if (!are_few_)
+      return many_.insert(name).second;
+    auto end = few_.begin() + static_cast<std::ptrdiff_t>(count_);
+    if (std::find(few_.begin(), end, name) != end)
+      return false;
+    few_[count_++] = name;
+    return true;
+  }
+
+private:
+  std::array<std::string_view, 8> few_{};
+  const bool are_few_;
+  std::size_t count_ = 0;
+  std::unordered_set<std::string_view> many_;
+};
+
+} // namespace
+
 status validate(const layout& tensors) {
   if (tensors.tensors.size() > layout_tensors_max)
     return {errc::invalid_argument, "a model may have at most {} tensors", layout_tensors_max};
-  std::unordered_set<std::string_view> names;
+  distinct_names names{tensors.tensors.size()};
   std::uint64_t sum = 0;
   for (auto& tensor : tensors.tensors) {
     if (auto bad = validate(tensor); !bad.ok())
       return bad;
-    if (!names.insert(tensor.name).second)
+    if (!names.add(tensor.name))
       return {errc::invalid_argument, "two tensors are called {}", tensor.name};
     if (__builtin_add_overflow(sum, *size_bytes(tensor), &sum) || sum >> 63 != 0)
       return {errc::invalid_argument, "the model's size overflows 63 bits"};

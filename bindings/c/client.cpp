@@ -22,7 +22,8 @@ struct millrace_node {
   millrace::process_mark made_in;
   const std::string address;
   std::mutex mutex;
-  std::shared_ptr<millrace::node> of; // null: stopped
+  std::shared_ptr<millrace::node> of; // null: it is being stopped
+  millrace::future<void> stopped;     // then
 };
 
 namespace millrace::bindings {
@@ -246,8 +247,9 @@ millrace_code millrace_node_stop(millrace_node* node, millrace_request** request
       return another_process(*node);
     return begin<void>(request, [&] {
       std::lock_guard guard{node->mutex};
-      auto stopping = std::exchange(node->of, nullptr);
-      return stopping ? stopping->stop_async() : millrace::ready_future<void>({});
+      if (auto stopping = std::exchange(node->of, nullptr))
+        node->stopped = stopping->stop_async();
+      return node->stopped;
     });
   });
 }

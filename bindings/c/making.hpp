@@ -38,11 +38,11 @@ public:
   }
 
   void begin(const future<T>& operation) {
-    promise<void> done;
+    promise<void> done{operation.io()};
     of = done.get_future();
     // The caller does not have the request yet, so it cannot have cancelled.
     static_cast<void>(done.on_cancel([operation] { operation.cancel(); }));
-    operation.then([done, made = made_](const result<T>& outcome) {
+    operation.chain([done, made = made_](const result<T>& outcome) {
       if (outcome)
         made->keep(*outcome);
       done.set(outcome ? result<void>{} : fail(outcome.error()));

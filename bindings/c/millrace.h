@@ -9,16 +9,20 @@
  *            MILLRACE_INVALID_ARGUMENT, and its text names the function and the argument. A lack of
  *            memory gives MILLRACE_NO_SPACE. Every call that asks a service can give
  *            MILLRACE_DEADLINE_EXCEEDED, MILLRACE_PEER_LOST, MILLRACE_UNAVAILABLE, MILLRACE_BUSY,
- *            MILLRACE_PERMISSION_DENIED, MILLRACE_CANCELLED and MILLRACE_PROTOCOL_ERROR. After the
- *            first three a change may have happened, or still happen. "Errors:" names the others.
+ *            MILLRACE_PERMISSION_DENIED, MILLRACE_CANCELLED, MILLRACE_PROTOCOL_ERROR,
+ *            MILLRACE_IO_ERROR of its disks, and MILLRACE_INTERNAL. After the first three and
+ *            MILLRACE_CANCELLED a change may have happened, or still happen. "Errors:" names the
+ *            others.
  * Strings.   UTF-8 that ends in NUL. They are copied, and so are shapes and strides.
  * Tensors.   The memory at `data` must stay until the request is over. That of a registered shard
  *            must stay until its checkpointer is closed.
  * Options.   Set `struct_size` to the size of the structure, and other fields to 0 for the default.
- *            NULL for a whole structure means the same. A structure of a later version is accepted
- *            while the fields that this library does not know are 0.
- * Exit.      The process waits at its exit for objects that end, for ten seconds at most. Handlers of
- *            `atexit` may still use and release objects, but perhaps not start or connect.
+ *            NULL for a whole structure means the same, except for `millrace_register`. A structure
+ *            of a later version is accepted while the fields that this library does not know are 0.
+ * Bounds.    1,024 pairs of metadata, or of axes; 1,024 trusted users; 1,048,576 requests of one
+ *            wait.
+ * Exit.      The process waits at its exit for objects that end, for ten seconds at most. Handlers
+ *            of `atexit` may still use and release objects, but perhaps not start or connect.
  * Objects.   Each is released once. What was made from an object works on after its release.
  *            Releasing never waits and accepts NULL. An output is NULL after a failure.
  * Requests.  An output `request` may be NULL: the call then waits and returns the outcome.
@@ -124,7 +128,8 @@ typedef struct {
   const char* value;
 } millrace_pair;
 
-/* Timeouts are in milliseconds, at most a day. 0: as the client is configured, 60 s by default. */
+/* Timeouts are in milliseconds, at most a day. 0: as the client is configured, 60 s by default. A
+ * service ends each request after its `limits.request_timeout_max`, an hour by default. */
 typedef struct {
   size_t struct_size;
   const char* secret;             /* the file with the cluster's secret, for tls:// addresses */
@@ -175,9 +180,10 @@ typedef struct {
 } millrace_checkpoint_options;
 
 /* What a request that has succeeded did. Fields that do not apply are 0 or NULL: `version` is that
- * of models, `step` of checkpoints, `stored_at_ns` of what was loaded, restored or described,
- * `durable` of puts and saves, `verified` of puts, loads and restores, `complete` of saves. Strings
- * live as long as the request. */
+ * of models, `step` of checkpoints, `stored_at_ns` of what was loaded by one provider, restored or
+ * described, `durable` of puts and saves, `verified` of puts, loads and restores, `complete` of
+ * saves, `millrace_get_global` and `millrace_await_step`. `provider` is NULL for awaits and for
+ * `millrace_describe_shard`. Strings live as long as the request. */
 typedef struct {
   size_t struct_size;
   const char* name;
@@ -254,17 +260,19 @@ MILLRACE_API const char* millrace_code_name(millrace_code code);
 
 /* ---- Clients and nodes ---- */
 
-/* Connects to a node, and learns from it where the others are. Waits `connect_timeout_ms` for a node
- * that is silent or starts, and `timeout_ms` for its answer; fails at once where none listens. `address` is "unix:/PATH" or "tls://HOST:PORT";
- * NULL: MILLRACE_ADDRESS of the environment, or else the address of a service without
- * configuration.
- * Errors: MILLRACE_UNSUPPORTED_VERSION. */
+/* Connects to a node, and learns from it where the others are. Waits `connect_timeout_ms` for a
+ * node that is silent or starts, and `timeout_ms` for its answer; fails at once where none listens.
+ * `address` is "unix:/PATH" or "tls://HOST:PORT"; NULL: MILLRACE_ADDRESS of the environment, or
+ * else the address of a service without configuration.
+ * Errors: MILLRACE_UNSUPPORTED_VERSION; MILLRACE_NOT_FOUND and MILLRACE_CORRUPT_DATA: the files
+ * that the options name. */
 MILLRACE_API millrace_code millrace_connect(
   const char* address, const millrace_client_options* options, millrace_client** client);
 /* Begins to connect. Take the client from the request when it is over, before it is freed: then a
  * client that was not taken ends.
  * Errors: MILLRACE_BUSY before the request is over; MILLRACE_NOT_FOUND when it was taken already;
- * the failure of the request; MILLRACE_INVALID_ARGUMENT for a request that makes something else. */
+ * the failure of the request, which may be MILLRACE_BUSY, too: `millrace_request_wait` then returns
+ * it at once; MILLRACE_INVALID_ARGUMENT for a request that makes something else. */
 MILLRACE_API millrace_code millrace_connect_begin(
   const char* address, const millrace_client_options* options, millrace_request** request);
 MILLRACE_API millrace_code
@@ -292,7 +300,8 @@ MILLRACE_API millrace_code millrace_request_node(millrace_request* request, mill
 MILLRACE_API millrace_code millrace_node_client(millrace_node* node, millrace_client** client);
 /* Returns the address for clients on this host, valid until the release. NULL for NULL. */
 MILLRACE_API const char* millrace_node_address(const millrace_node* node);
-/* Lets running operations finish, and closes. The request is over when all of it is closed. */
+/* Lets running operations finish within `limits.shutdown_timeout`, and closes. The request is over
+ * when all of it is closed, that of a second call, too. It has no deadline. */
 MILLRACE_API millrace_code millrace_node_stop(millrace_node* node, millrace_request** request);
 /* Stops the node if it was not stopped, on another thread. */
 MILLRACE_API void millrace_node_release(millrace_node* node);
@@ -303,7 +312,9 @@ MILLRACE_API void millrace_node_release(millrace_node* node);
  * than those of the model before, with gaps: a provider counts the versions of all its models. When
  * a provider in memory starts anew, so do its numbers.
  * Errors: MILLRACE_NO_SPACE; MILLRACE_BUSY, also from this library, which lets 1,280 requests of a
- * connection wait. */
+ * connection wait; MILLRACE_NOT_FOUND for a group without providers; MILLRACE_ALREADY_EXISTS when
+ * the provider has a model of that name in another group; MILLRACE_UNSUPPORTED for memory that the
+ * provider cannot read. */
 MILLRACE_API millrace_code millrace_put(
   millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
   const millrace_put_options* options, millrace_request** request);
@@ -317,7 +328,9 @@ MILLRACE_API millrace_code millrace_get(
 /* Is over when the model has a version after `newer_than`, or with MILLRACE_DEADLINE_EXCEEDED.
  * `timeout_ms` is at most a day; 0: the client's. The receipt has the version. The model need not
  * exist. When the provider starts anew, the call ends with MILLRACE_PEER_LOST or
- * MILLRACE_UNAVAILABLE; where it keeps models in memory, go on with `newer_than` 0. */
+ * MILLRACE_UNAVAILABLE; where it keeps models in memory, go on with `newer_than` 0.
+ * Errors: MILLRACE_NOT_FOUND for a group without providers; MILLRACE_UNSUPPORTED for a provider of
+ * an older build. */
 MILLRACE_API millrace_code millrace_await(
   millrace_client* client, const char* group, const char* model, uint64_t newer_than,
   int64_t timeout_ms, millrace_request** request);
@@ -328,7 +341,8 @@ MILLRACE_API millrace_code millrace_describe(
   millrace_client* client, const char* group, const char* model, uint64_t version,
   millrace_request** request);
 /* Lists the models whose names start with `prefix`; NULL: all. `millrace_request_model` gives
- * them, and `millrace_request_silent` the providers that did not answer. */
+ * them, and `millrace_request_silent` the providers that did not answer.
+ * Errors: MILLRACE_NOT_FOUND for a group without providers. */
 MILLRACE_API millrace_code millrace_list(
   millrace_client* client, const char* group, const char* prefix, millrace_request** request);
 /* Removes a model. Loads of it that have begun can finish.
@@ -366,30 +380,32 @@ enum {
 /* Begins a save, and returns at once. `staged` is over when the tensors may change, `durable` when
  * the version is done; either may be NULL, and then the call does not wait: a failure that comes
  * later is returned by the next call of `millrace_save`, which then does not begin, and by the next
- * `millrace_fence` or `millrace_close`. `extra` are bytes of the program that are kept with the version; they
- * are copied.
+ * `millrace_fence` or `millrace_close`. `extra` are bytes of the program that are kept with the
+ * version; they are copied.
  * Errors: MILLRACE_BUSY with MILLRACE_BUSY_REFUSE while another save is in flight, which only the
  * service knows, and with MILLRACE_BUSY_WAIT when `checkpoints.saves_queued_max` of the service
- * wait; MILLRACE_NO_SPACE; MILLRACE_INVALID_ARGUMENT for more `extra` than
- * `checkpoints.extra_max` of the service. */
+ * wait; MILLRACE_NO_SPACE; MILLRACE_INVALID_ARGUMENT for more `extra` than `checkpoints.extra_max`
+ * of the service, and MILLRACE_UNSUPPORTED for any where that is 0. */
 MILLRACE_API millrace_code millrace_save(
   millrace_checkpointer* checkpointer, uint64_t step, uint32_t flags, const void* extra,
   size_t extra_bytes, millrace_request** staged, millrace_request** durable);
 /* Does what `millrace_save` does, for tensors that a GPU computes: they are read when it has done
  * all work that is in the stream now. `cuda_stream` is a cudaStream_t or CUstream, NULL the default
  * stream.
- * Errors: those; MILLRACE_UNSUPPORTED in a build without CUDA; MILLRACE_INVALID_ARGUMENT for a
- * stream that cannot be used, as in a process that does not use CUDA. */
+ * Errors: those; MILLRACE_UNSUPPORTED in a build without CUDA, or with a driver that is too old;
+ * MILLRACE_INVALID_ARGUMENT for a stream that cannot be used, as in a process that does not use
+ * CUDA; MILLRACE_IO_ERROR of the driver. */
 MILLRACE_API millrace_code millrace_save_after(
   millrace_checkpointer* checkpointer, void* cuda_stream, uint64_t step, uint32_t flags,
   const void* extra, size_t extra_bytes, millrace_request** staged, millrace_request** durable);
-/* Is over when the tensors may change, also when the outcome is the failure of an earlier save. That
- * is given once. MILLRACE_DEADLINE_EXCEEDED that names no save: they may not change yet. */
+/* Is over when the tensors may change, also when the outcome is the failure of an earlier save.
+ * That is given once. MILLRACE_DEADLINE_EXCEEDED that names no save: they may not change yet. */
 MILLRACE_API millrace_code
 millrace_fence(millrace_checkpointer* checkpointer, millrace_request** request);
 /* Lets the work that is put into the stream after this call wait until the tensors may change, and
- * returns. While four streams of the process wait, the call does. Returns the failure of an earlier
- * save; that of the save which the stream waits for is returned by the next call.
+ * returns. While four streams of the process wait, the call itself waits, as `millrace_fence` does
+ * without a request, until the tensors may change. Returns the failure of an earlier save; that of
+ * the save which the stream waits for is returned by the next call.
  * Errors: those of `millrace_save_after`. */
 MILLRACE_API millrace_code
 millrace_fence_stream(millrace_checkpointer* checkpointer, void* cuda_stream);
@@ -398,13 +414,15 @@ millrace_fence_stream(millrace_checkpointer* checkpointer, void* cuda_stream);
 MILLRACE_API millrace_code
 millrace_rebind(millrace_checkpointer* checkpointer, const millrace_tensor* tensors, size_t count);
 /* Writes a version into the registered tensors. `step` -1: the newest that all ranks have. It waits
- * for no stream: a GPU must have done its work with the tensors before.
+ * for no stream: a GPU must have done its work with the tensors before. After an error the tensors
+ * have any bytes.
  * Errors: MILLRACE_NOT_FOUND naming the steps; MILLRACE_CORRUPT_DATA; MILLRACE_BUSY while a save
  * reads the tensors, or when the version was replaced meanwhile. */
 MILLRACE_API millrace_code
 millrace_restore(millrace_checkpointer* checkpointer, int64_t step, millrace_request** request);
 /* Ends the registration after the save in flight. `finished` nonzero: the job is over. The outcome
- * is the failure of an earlier save, once. No save begins afterwards; a restore can. */
+ * is the failure of an earlier save, once. No save begins afterwards; a restore can. A second call
+ * is over with the first one, without a failure. */
 MILLRACE_API millrace_code
 millrace_close(millrace_checkpointer* checkpointer, int32_t finished, millrace_request** request);
 /* Closes without a report, on another thread. The tensors must stay until the save in flight has
@@ -412,7 +430,8 @@ millrace_close(millrace_checkpointer* checkpointer, int32_t finished, millrace_r
 MILLRACE_API void millrace_checkpointer_release(millrace_checkpointer* checkpointer);
 
 /* Is over when the run has a complete step after `newer_than`, -1: any. The receipt has the step.
- * `timeout_ms`: as for `millrace_await`. `group` NULL: any provider that keeps checkpoints. */
+ * `timeout_ms` and errors: as for `millrace_await`. `group` NULL: any provider that keeps
+ * checkpoints. */
 MILLRACE_API millrace_code millrace_await_step(
   millrace_client* client, const char* group, const char* model, int64_t newer_than,
   int64_t timeout_ms, millrace_request** request);
@@ -426,7 +445,8 @@ MILLRACE_API millrace_code millrace_get_shard(
 
 /* Loads tensors of a run, or boxes of them, wherever its shards have them, in the indices of the
  * whole tensors. `step`: as above.
- * Errors: those of `millrace_get`; MILLRACE_UNAVAILABLE when the step was overwritten meanwhile. */
+ * Errors: those of `millrace_get`; MILLRACE_UNAVAILABLE when the step was overwritten meanwhile;
+ * MILLRACE_UNSUPPORTED where shards say nothing of the places of their tensors. */
 MILLRACE_API millrace_code millrace_get_global(
   millrace_client* client, const char* model, int64_t step, const millrace_tensor* tensors,
   size_t count, const millrace_get_options* options, millrace_request** request);
@@ -473,8 +493,10 @@ MILLRACE_API millrace_code millrace_waitall(
 MILLRACE_API millrace_code
 millrace_waitany(size_t count, millrace_request** requests, int64_t timeout_ms, size_t* index);
 /* Gives the operation up. When it returns, nothing touches the tensors any more, and the request is
- * over. It must still be waited for or detached. Another thread may be waiting for it, but must not
- * free it until this call has returned: it waits by `millrace_request_wait`. */
+ * over. A change may have happened all the same, or still happen: that of a small model, an erase
+ * or a pin was in the message. It must still be waited for or detached. Another thread may be
+ * waiting for it, but must not free it until this call has returned: it waits by
+ * `millrace_request_wait`. */
 MILLRACE_API millrace_code millrace_cancel(millrace_request* request);
 /* Frees the request and makes it NULL. The operation goes on. */
 MILLRACE_API void millrace_detach(millrace_request** request);
@@ -521,12 +543,14 @@ MILLRACE_API int millrace_queue_fd(const millrace_queue* queue);
 MILLRACE_API millrace_code
 millrace_queue_add(millrace_queue* queue, const millrace_request* request, uint64_t token);
 /* Takes at most `count` tokens, and writes their number to `taken`. Waits for the first one until
- * the timeout; 0: does not wait. */
+ * the timeout; 0: does not wait; negative: without end. When time is up, the result is MILLRACE_OK
+ * and `taken` is 0. */
 MILLRACE_API millrace_code millrace_queue_poll(
   millrace_queue* queue, uint64_t* tokens, size_t count, int64_t timeout_ms, size_t* taken);
 MILLRACE_API void millrace_queue_release(millrace_queue* queue);
 
-/* Fills in what the launcher says of this process. MILLRACE_NOT_FOUND: none has started it. */
+/* Fills in what the launcher says of this process. MILLRACE_NOT_FOUND: none has started it.
+ * MILLRACE_INVALID_ARGUMENT: what it has set is no number, or is incomplete, as PMIX_RANK alone. */
 MILLRACE_API millrace_code millrace_job(millrace_job_info* job);
 
 #ifdef __cplusplus

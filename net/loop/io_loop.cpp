@@ -16,6 +16,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace millrace::net {
@@ -76,6 +77,7 @@ public:
   void post(std::function<void()> f);
   std::uint64_t run_after(std::uint32_t delay_ms, std::function<void()> f);
   void cancel_timer(std::uint64_t timer);
+  void attend() noexcept;
   void request_stop();
 
   bool on_loop() const noexcept { return role_thread_.load() == std::this_thread::get_id(); }
@@ -121,6 +123,7 @@ private:
   std::condition_variable handed_over_;
   holder holder_ = holder::none;
   bool own_due_ = false;     // the own thread must come back before its pause is over
+  bool attended_ = false;    // an outcome is needed, and perhaps no helper comes
   bool parked_deep_ = false; // the own thread waits without a time limit
   std::uint64_t helps_ = 0;
   time_point helper_left_at_{};
@@ -174,6 +177,16 @@ void loop_state::cancel_timer(std::uint64_t timer) {
   cancelled = timers_.cancel(timer);
 }
 
+void loop_state::attend() noexcept {
+  std::lock_guard guard{mutex_};
+  if (holder_ == holder::own_thread || std::exchange(attended_, true))
+    return;
+  if (holder_ == holder::none) {
+    own_due_ = true;
+    own_turn_.notify_one();
+  }
+}
+
 void loop_state::take_role(holder who) {
   holder_ = who;
   role_thread_.store(std::this_thread::get_id());
@@ -191,6 +204,7 @@ void loop_state::run() {
     if (stopping_)
       break;
     take_role(holder::own_thread);
+    attended_ = false;
     lock.unlock();
     drive([this] { return wanted_.load() || stopping_.load(); }, time_point::max(), own_bound_);
     lock.lock();
@@ -280,7 +294,7 @@ void loop_state::helper_left(lock_type& lock) {
   leave_role();
   helper_left_at_ = steady_clock::now();
   auto comes_back = quick_returns_ >= quick_returns_min;
-  own_due_ = !posted_.empty() || (expected_.load() > 0 && !comes_back);
+  own_due_ = !posted_.empty() || attended_ || (expected_.load() > 0 && !comes_back);
   auto call = own_due_ || parked_deep_ || stopping_;
   lock.unlock();
   if (call)
@@ -417,6 +431,7 @@ public:
     if (!state_->on_loop())
       state_->wake();
   }
+  void attend() noexcept override { state_->attend(); }
   void post(std::function<void()> f) override { state_->post(std::move(f)); }
   std::uint64_t run_after(std::uint32_t delay_ms, std::function<void()> f) override {
     return state_->run_after(delay_ms, std::move(f));

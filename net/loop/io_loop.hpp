@@ -59,7 +59,7 @@ public:
 
   /// Adds to the number of operations whose answers the loop must notice at once, even after a
   /// helper has left. Where one helper has come back again and again at once, and then does not,
-  /// it takes up to 2 ms.
+  /// it takes up to 2 ms, unless somebody calls `attend`.
   virtual void expect(std::int64_t change) noexcept = 0;
 
   /// Ends the thread, drops the functions that wait, and returns when none is running. Idempotent.

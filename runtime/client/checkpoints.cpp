@@ -38,7 +38,7 @@ future<Reply> ask_keeper(
     [done, deadline, ask](const result<std::size_t>& provider) {
       if (!provider)
         return static_cast<void>(done.set(fail(provider.error())));
-      ask(*provider, deadline).then([done](const result<Reply>& r) { done.set(r); });
+      ask(*provider, deadline).chain([done](const result<Reply>& r) { done.set(r); });
     });
   return done.get_future();
 }
@@ -118,7 +118,7 @@ future<listed<checkpoint_summary>> checkpoints::list(const std::string& prefix) 
       runtime::listing<checkpoint_summary>::begin(
         core, all->asked, ask,
         [](const checkpoint_summary& m) -> const std::string& { return m.model; })
-        .then([done](const result<listed<checkpoint_summary>>& r) { done.set(r); });
+        .chain([done](const result<listed<checkpoint_summary>>& r) { done.set(r); });
     });
   return done.get_future();
 }
@@ -210,8 +210,8 @@ future<void> checkpoints::erase(const std::string& model, std::optional<std::uin
             done.set(r ? result<void>{} : fail(r.error()));
           });
       runtime::describe_everywhere(core, all->asked, request.model, search)
-        .then([core, request, deadline, done,
-               all = all->asked](const result<std::vector<result<checkpoint_summary>>>& answers) {
+        .chain([core, request, deadline, done,
+                all = all->asked](const result<std::vector<result<checkpoint_summary>>>& answers) {
           auto copies = with_copies(*core, request, all, *answers);
           if (!copies)
             return static_cast<void>(done.set(fail(copies.error())));
@@ -249,7 +249,7 @@ future<std::vector<result<std::pair<std::string, repack_report>>>> checkpoints::
             done.set(r.map([&](auto& receipt) { return named{name, receipt}; }));
           });
       }
-      when_all(asked).then([all_done](const result<outcomes>& r) { all_done.set(r); });
+      when_all(asked).chain([all_done](const result<outcomes>& r) { all_done.set(r); });
     });
   return all_done.get_future();
 }

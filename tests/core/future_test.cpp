@@ -27,6 +27,16 @@ detached_task add_into(future<int> a, future<int> b, int& sum) {
   sum = *x + *y;
 }
 
+// Does no I/O; counts who comes.
+struct counting_progress : progress {
+  void help(const std::function<bool()>&, time_point) override { ++helps; }
+  void nudge() noexcept override {}
+  void attend() noexcept override { ++attends; }
+
+  int helps = 0;
+  int attends = 0;
+};
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(futures)
@@ -82,6 +92,27 @@ BOOST_AUTO_TEST_CASE(when_all_keeps_order_and_errors) {
   BOOST_TEST(*outcomes[0] == 1);
   BOOST_TEST((outcomes[1].error().code() == errc::busy));
   BOOST_TEST(when_all(std::vector<future<int>>{}).ready());
+}
+
+BOOST_AUTO_TEST_CASE(who_waits_for_all_helps_and_who_does_not_wait_asks_for_attention) {
+  auto io = std::make_shared<counting_progress>();
+  promise<int> a{io}, b{io};
+  auto all = when_all(std::vector{a.get_future(), b.get_future()});
+  BOOST_TEST(io->attends == 0);
+  BOOST_TEST(!all.wait_for(1ms));
+  BOOST_TEST(io->helps == 1);
+  int called = 0;
+  auto count = [&](const auto&) { ++called; };
+  BOOST_TEST(a.get_future().chain(count));
+  BOOST_TEST(io->attends == 0);
+  all.then(count);
+  BOOST_TEST(io->attends == 1);
+  a.set(1);
+  a.get_future().then(count);
+  BOOST_TEST(!a.get_future().chain(count));
+  BOOST_TEST(io->attends == 1);
+  b.set(2);
+  BOOST_TEST(called == 4);
 }
 
 BOOST_AUTO_TEST_CASE(cancel_undoes_first_and_a_late_value_is_dropped) {

@@ -153,7 +153,10 @@ std::string command_page(const CLI::App& command, std::string_view date) {
   p.item("1", "The operation failed.");
   p.item("2", "The arguments or the configuration are wrong. Nothing was tried.");
   p.section("SEE ALSO");
-  p.paragraph(command.get_parent() ? "`millrace`(1), `millrace.yaml`(5)" : "`millrace.yaml`(5)");
+  p.paragraph(
+    command.get_parent() ? "`millrace`(1), `millrace.yaml`(5)"
+                         : "`millrace.yaml`(5). Programs use the services by `millrace.h`, which "
+                           "has the interface in C.");
   return p.text();
 }
 

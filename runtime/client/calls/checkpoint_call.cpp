@@ -151,8 +151,8 @@ void find_keeper(
       if (!all || all->asked.size() == 1)
         return done(all ? result<std::size_t>{all->asked.front()} : fail(all.error()));
       describe_everywhere(core, all->asked, model, deadline)
-        .then([core, model, step, all = *all,
-               done](const result<std::vector<result<checkpoint_summary>>>& answers) {
+        .chain([core, model, step, all = *all,
+                done](const result<std::vector<result<checkpoint_summary>>>& answers) {
           done(pick_keeper(*core, model, step, all, *answers));
         });
     });
@@ -241,7 +241,7 @@ void read_extra(
   if (!target)
     return call->finish(fail(of_extra(target.error(), loaded)));
   request.target = *target;
-  reading->outcome().then(
+  reading->outcome().chain(
     [call, into, loaded = std::move(loaded)](const result<load_receipt>& r) mutable {
       if (!r)
         return call->finish(fail(of_extra(r.error(), loaded)));

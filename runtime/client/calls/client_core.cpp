@@ -123,7 +123,7 @@ void client_core::ask_nodes(
   for (auto& name : names)
     asked.push_back(ask_node(name, actors::directory_request{0, timeout_ms}));
   auto over = std::make_shared<promise<void>>();
-  over->get_future().then(
+  over->get_future().chain(
     [self = shared_from_this(), asked, done = std::move(done)](const result<void>&) {
       std::vector<actors::directory> known;
       for (auto& answer : asked)
@@ -136,7 +136,7 @@ void client_core::ask_nodes(
         known.push_back(self->where_);
       done(std::move(known));
     });
-  when_all(asked).then([over](const auto&) { over->set({}); });
+  when_all(asked).chain([over](const auto&) { over->set({}); });
   // A connection may take longer than the request, see `client.connect_timeout`.
   at(until, [weak = std::weak_ptr{over}] {
     if (auto waits = weak.lock())
@@ -279,8 +279,8 @@ void client_core::fetch_directory(completion<void> done) {
 
 void client_core::fetch_directory(time_point deadline, completion<void> done) {
   ask_node(first_node, actors::directory_request{})
-    .then([self = shared_from_this(), deadline,
-           done = std::move(done)](result<actors::directory> where) {
+    .chain([self = shared_from_this(), deadline,
+            done = std::move(done)](result<actors::directory> where) {
       auto again = steady_clock::now() +
         std::chrono::milliseconds{self->engine_->settings().client.reconnect_backoff_min_ms};
       if (!where && net::is_starting(where.error()) && again < deadline)

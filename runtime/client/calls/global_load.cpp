@@ -114,7 +114,7 @@ public:
 private:
   void describe() {
     describe_checkpoints(core_, provider_, model_, deadline_)
-      .then([self = shared_from_this()](const result<checkpoint_summary>& model) {
+      .chain([self = shared_from_this()](const result<checkpoint_summary>& model) {
         model ? self->described(*model) : self->end(fail(model.error()));
       });
   }
@@ -133,8 +133,8 @@ private:
       model.shards.size(), asked_at_once,
       [ranks = ranks_of(model)](global_load& self, std::size_t i, completion<void> ended) {
         describe_shard(self.core_, self.provider_, self.model_, ranks[i], self.deadline_)
-          .then([self = self.shared_from_this(),
-                 ended = std::move(ended)](const result<shard_spec>& shard) {
+          .chain([self = self.shared_from_this(),
+                  ended = std::move(ended)](const result<shard_spec>& shard) {
             if (shard)
               self->add(*shard);
             ended(shard ? result<void>{} : fail(shard.error()));
@@ -180,7 +180,7 @@ private:
         return ended(fail(errc::cancelled, "model {}: another part of the load failed", model_));
       loading_.push_back(call);
     }
-    call->outcome().then(
+    call->outcome().chain(
       [self = shared_from_this(), ended = std::move(ended)](const result<load_receipt>& r) {
         r ? self->loaded(*r) : self->give_up();
         ended(r ? result<void>{} : fail(r.error()));
@@ -203,7 +203,7 @@ private:
   // of them, all have found the same ones: no version gets the time of another one.
   void check_versions() {
     describe_checkpoints(core_, provider_, model_, deadline_)
-      .then([self = shared_from_this()](const result<checkpoint_summary>& model) {
+      .chain([self = shared_from_this()](const result<checkpoint_summary>& model) {
         if (!model)
           return self->end(fail(model.error()));
         if (versions_of(*model, *self->step_) != self->versions_)

@@ -174,7 +174,7 @@ void list_at(
   auto all = listing<model_summary>::begin(
     core, places.asked, std::move(ask),
     [](const model_summary& m) -> const std::string& { return m.name; });
-  all.then([core, group, deadline, places, incomplete, done](const result<model_listing>& r) {
+  all.chain([core, group, deadline, places, incomplete, done](const result<model_listing>& r) {
     if (!r)
       return static_cast<void>(done.set(fail(r.error())));
     newest_versions newest{*core, group, places};

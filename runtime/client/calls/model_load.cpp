@@ -179,7 +179,7 @@ private:
         return;
       loading_ = call;
     }
-    call->outcome().then(
+    call->outcome().chain(
       [self = shared_from_this(), then](const result<load_receipt>& r) { then(*self, r); });
     runtime::begin(call, core_, from, model_, std::move(targets), version, deadline_);
   }

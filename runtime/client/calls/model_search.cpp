@@ -60,7 +60,7 @@ private:
     for (auto p : asked)
       coming.push_back(core_->ask<store_service, actors::locate_request, location>(
         p, {group_, model_, must_answer(p) ? 0 : core_->connect_timeout_ms()}));
-    when_all(coming).then(
+    when_all(coming).chain(
       [self = shared_from_this(), asked](const result<std::vector<result<location>>>& answers) {
         for (std::size_t i = 0; i < asked.size(); ++i)
           self->answers_.emplace(asked[i], (*answers)[i]);
@@ -465,7 +465,7 @@ private:
       told.start = answers_.at(p)->start;
       coming.push_back(core_->ask<store_service>(p, told));
     }
-    when_all(coming).then(
+    when_all(coming).chain(
       [self = shared_from_this(), providers,
        then](const result<std::vector<result<actors::done_reply>>>& answers) mutable {
         for (std::size_t i = 0; i < providers.size(); ++i) {
@@ -594,7 +594,7 @@ void find_model(
   const std::shared_ptr<client_core>& core, const std::string& group, const std::string& model,
   time_point deadline, completion<model_places> done) {
   auto found = std::make_shared<promise<model_places>>();
-  found->get_future().then(std::move(done));
+  found->get_future().chain(std::move(done));
   core->at(deadline, [weak = std::weak_ptr{found}, model, group] {
     if (auto waits = weak.lock())
       waits->set(fail(late_search(model, group)));

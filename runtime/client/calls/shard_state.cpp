@@ -31,7 +31,7 @@ bool may_still_run(errc code) {
 } // namespace
 
 shard_state::shard_state(std::shared_ptr<client_core> core, const checkpoint_options& options)
-  : core_(std::move(core)), options_(options) {
+  : core_(std::move(core)), options_(options), ended_(core_->make_promise<void>()) {
   request_.busy = options.busy;
 }
 
@@ -512,7 +512,7 @@ status shard_state::fence(const device_stream& stream) {
   auto gate = (*kind)->hold(stream.handle);
   if (!gate)
     return gate.error().code() == errc::busy ? fence() : gate.error();
-  when_all(reading).then([gate = *gate, hurry = core_->hurry()](const auto&) mutable {
+  when_all(reading).chain([gate = *gate, hurry = core_->hurry()](const auto&) mutable {
     hurry = nullptr; // before the program goes on
     gate->open();
   });
@@ -534,7 +534,7 @@ future<void> shard_state::fence_async() {
   auto reading = being_read();
   auto done = core_->make_promise<void>();
   auto hurry = reading.empty() ? nullptr : core_->hurry();
-  when_all(reading).then([self = shared_from_this(), done, hurry](const auto&) mutable {
+  when_all(reading).chain([self = shared_from_this(), done, hurry](const auto&) mutable {
     hurry = nullptr; // before the program goes on
     auto failure = self->take_failure();
     done.set(failure.ok() ? result<void>{} : fail(std::move(failure)));
@@ -548,14 +548,14 @@ future<void> shard_state::close_async(bool finished) {
   {
     std::lock_guard guard{mutex_};
     if (std::exchange(closed_, true))
-      return ready_future<void>({});
+      return ended_.get_future();
   }
   std::vector<future<save_receipt>> saving;
   for (auto& record : under_way())
     saving.push_back(record->durable.get_future());
   auto done = core_->make_promise<void>();
   auto hurry = saving.empty() ? nullptr : core_->hurry();
-  when_all(saving).then([self = shared_from_this(), done, finished, hurry](const auto&) mutable {
+  when_all(saving).chain([self = shared_from_this(), done, finished, hurry](const auto&) mutable {
     hurry = nullptr;
     self->stop_registering();
     self->leave(finished, [self, done](const result<void>& gone) {
@@ -563,6 +563,7 @@ future<void> shard_state::close_async(bool finished) {
       auto failure = self->take_failure();
       if (failure.ok() && !gone)
         failure = gone.error().within("ending the registration of " + self->options_.model);
+      self->ended_.set({});
       done.set(failure.ok() ? result<void>{} : fail(std::move(failure)));
     });
   });
@@ -577,11 +578,14 @@ void shard_state::stop_registering() {
 status shard_state::close(bool finished) {
   if (auto why = core_->refusal(); !why.ok())
     return why;
-  {
+  auto is_first = [this] {
     std::lock_guard guard{mutex_};
-    if (std::exchange(closed_, true))
-      return {};
-  }
+    return !std::exchange(closed_, true);
+  }();
+  if (!is_first)
+    return ended_.get_future().wait_for(2 * patience())
+      ? status{}
+      : status{errc::deadline_exceeded, "{} is still being closed", options_.model};
   status late;
   auto saving = under_way();
   auto hurry = saving.empty() ? nullptr : core_->hurry();
@@ -600,6 +604,7 @@ status shard_state::close(bool finished) {
     failure = late;
   if (failure.ok() && in_time && !gone.result())
     failure = gone.result().error().within("ending the registration of " + options_.model);
+  ended_.set({});
   return failure;
 }
 

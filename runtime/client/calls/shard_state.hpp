@@ -170,6 +170,7 @@ private:
   std::uint64_t run_min_ = 0;         // of saves since the last restore
   bool went_back_ = false;            // no save has begun since then
   bool closed_ = false;               // no new save begins
+  promise<void> ended_;               // set when closing has ended, however it ended
   bool left_ = false;                 // no new registration begins
 };
 

@@ -12,9 +12,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 
 namespace millrace::runtime {
@@ -35,8 +35,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
   promise<receipt> done;
   std::optional<promise<void>> staged; // of a snapshot
   store_request request;
-  std::vector<described_layer> layers; // of the graph; the request has those to be told
-  std::vector<layer_id> ids;           // the ids in the graph
+  std::shared_ptr<const hashed_graph> graph; // the request describes the layers that are to be told
   bool told_all = false;
   std::mutex mutex; // of the next two
   bool over = false;
@@ -46,9 +45,9 @@ struct store_call : std::enable_shared_from_this<store_call> {
   void send(store_batch* batch = nullptr) {
     request.layers.clear();
     auto& told = core->told(provider);
-    std::ranges::copy_if(layers, std::back_inserter(request.layers), [&](auto& layer) {
-      return told_all || !told.contains(layer.id);
-    });
+    for (auto& [id, description] : graph->descriptions)
+      if (told_all || !told.contains(id))
+        request.layers.push_back({id, description});
     auto done = [self = shared_from_this()](result<receipt> r) { self->answered(std::move(r)); };
     if (!batch || request.source.length_bytes)
       return core->ask_keeping<store_service>(deadline, provider, request, std::move(done));
@@ -68,7 +67,7 @@ struct store_call : std::enable_shared_from_this<store_call> {
     r = check_receipt(
       std::move(r), {request.spec.name, std::nullopt, millrace::size_bytes(request.spec.tensors)});
     if (r)
-      core->told(provider).add(ids);
+      core->told(provider).add(graph->compact.ids);
     if (r && places && !is_planted(defect::older_version_kept))
       return remove_others(*r);
     end(std::move(r));
@@ -192,8 +191,37 @@ struct store_call : std::enable_shared_from_this<store_call> {
   }
 };
 
+bool is_called(std::string_view name, const layer& l, const tensor_desc& tensor) {
+  if (l.label.empty())
+    return name == tensor.name;
+  return name.size() == l.label.size() + 1 + tensor.name.size() && name.starts_with(l.label) &&
+    name[l.label.size()] == '.' && name.ends_with(tensor.name);
+}
+
+// Finds the layers of tensors that come in the order of the graph, as most do.
+bool match_in_order(model_spec& spec, const model_graph& graph) {
+  auto next = spec.tensors.tensors.begin();
+  std::vector<std::uint32_t> found;
+  found.reserve(spec.tensors.tensors.size());
+  for (std::uint32_t i = 0; i < graph.layers().size(); ++i)
+    for (auto& t : graph.layers()[i].tensors) {
+      if (
+        next == spec.tensors.tensors.end() || next->type != t.type || next->shape != t.shape ||
+        !is_called(next->name, graph.layers()[i], t))
+        return false;
+      ++next;
+      found.push_back(i);
+    }
+  if (next != spec.tensors.tensors.end())
+    return false;
+  spec.tensor_layers = std::move(found);
+  return true;
+}
+
 // Finds the layer of each tensor. The graph's tensors must be those of the layout.
 status match_tensors(model_spec& spec, const model_graph& graph) {
+  if (match_in_order(spec, graph))
+    return {};
   struct place {
     std::uint32_t layer;
     const tensor_desc* tensor;
@@ -225,11 +253,10 @@ status describe_graph(store_call& call, const model_graph& graph) {
   auto known = hashed(graph);
   if (!known)
     return known.error();
+  call.graph = *known;
   auto& spec = call.request.spec;
-  spec.graph = (*known)->encoded;
-  call.ids = (*known)->compact.ids;
-  for (auto& [id, description] : (*known)->descriptions) {
-    call.layers.push_back({id, description});
+  spec.graph = call.graph->encoded;
+  for (auto& [id, description] : call.graph->descriptions) {
     if (!call.core->layers().find(id))
       if (auto decoded = decode<layer_description>(description, "a layer description"))
         call.core->layers().add(id, std::move(*decoded));

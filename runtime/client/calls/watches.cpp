@@ -143,7 +143,7 @@ private:
 
   void look(std::size_t provider, completion<std::optional<checkpoint_summary>> found) {
     describe_checkpoints(core_, provider, model_, deadline_)
-      .then([than = than_, found = std::move(found)](const result<checkpoint_summary>& r) {
+      .chain([than = than_, found = std::move(found)](const result<checkpoint_summary>& r) {
         if (!r && r.error().code() != errc::not_found)
           return found(fail(r.error()));
         auto is_later = r &&

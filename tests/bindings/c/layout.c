@@ -1,5 +1,5 @@
-/* The layout of every structure on 64-bit machines, and every number that has a name. Programs are
- * compiled with them: none may change. A field is added at the end of a structure that begins with
+/* The layout of every structure on 64-bit machines, every number that has a name, and the type of
+ * every function. Programs are compiled with them: none may change. A field is added at the end of a structure that begins with
  * its size; `first_size` in call.hpp then has a line with the former size. */
 #include <assert.h>
 #include <millrace.h>
@@ -165,3 +165,119 @@ AT(millrace_job_info, restart_count, 40);
 AT(millrace_job_info, life, 48);
 AT(millrace_job_info, launcher, 56);
 AT(millrace_job_info, run_id, 88);
+
+/* The type of every function: a declaration of another type does not compile. */
+const char* millrace_version(void);
+uint32_t millrace_version_number(void);
+const char* millrace_error(void);
+const char* millrace_code_name(millrace_code code);
+millrace_code millrace_connect(
+  const char* address, const millrace_client_options* options, millrace_client** client);
+millrace_code millrace_connect_begin(
+  const char* address, const millrace_client_options* options, millrace_request** request);
+millrace_code millrace_request_client(millrace_request* request, millrace_client** client);
+millrace_code millrace_open(const char* config_file, millrace_client** client);
+void millrace_release(millrace_client* client);
+millrace_code millrace_embed(const char* config_file, const char* name, millrace_node** node);
+millrace_code millrace_embed_begin(
+  const char* config_file, const char* name, millrace_request** request);
+millrace_code millrace_request_node(millrace_request* request, millrace_node** node);
+millrace_code millrace_node_client(millrace_node* node, millrace_client** client);
+const char* millrace_node_address(const millrace_node* node);
+millrace_code millrace_node_stop(millrace_node* node, millrace_request** request);
+void millrace_node_release(millrace_node* node);
+millrace_code millrace_put(
+  millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
+  const millrace_put_options* options, millrace_request** request);
+millrace_code millrace_get(
+  millrace_client* client, const char* model, const millrace_tensor* tensors, size_t count,
+  const millrace_get_options* options, millrace_request** request);
+millrace_code millrace_await(
+  millrace_client* client, const char* group, const char* model, uint64_t newer_than,
+  int64_t timeout_ms, millrace_request** request);
+millrace_code millrace_describe(
+  millrace_client* client, const char* group, const char* model, uint64_t version,
+  millrace_request** request);
+millrace_code millrace_list(
+  millrace_client* client, const char* group, const char* prefix, millrace_request** request);
+millrace_code millrace_erase(
+  millrace_client* client, const char* group, const char* model, millrace_request** request);
+millrace_code millrace_pin(
+  millrace_client* client, const char* group, const char* model, int32_t pinned,
+  millrace_request** request);
+millrace_code millrace_register(
+  millrace_client* client, const millrace_checkpoint_options* options,
+  const millrace_tensor* tensors, size_t count, millrace_checkpointer** checkpointer);
+millrace_code millrace_register_begin(
+  millrace_client* client, const millrace_checkpoint_options* options,
+  const millrace_tensor* tensors, size_t count, millrace_request** request);
+millrace_code millrace_request_checkpointer(
+  millrace_request* request, millrace_checkpointer** checkpointer);
+millrace_code millrace_save(
+  millrace_checkpointer* checkpointer, uint64_t step, uint32_t flags, const void* extra,
+  size_t extra_bytes, millrace_request** staged, millrace_request** durable);
+millrace_code millrace_save_after(
+  millrace_checkpointer* checkpointer, void* cuda_stream, uint64_t step, uint32_t flags,
+  const void* extra, size_t extra_bytes, millrace_request** staged, millrace_request** durable);
+millrace_code millrace_fence(millrace_checkpointer* checkpointer, millrace_request** request);
+millrace_code millrace_fence_stream(millrace_checkpointer* checkpointer, void* cuda_stream);
+millrace_code millrace_rebind(
+  millrace_checkpointer* checkpointer, const millrace_tensor* tensors, size_t count);
+millrace_code millrace_restore(
+  millrace_checkpointer* checkpointer, int64_t step, millrace_request** request);
+millrace_code millrace_close(
+  millrace_checkpointer* checkpointer, int32_t finished, millrace_request** request);
+void millrace_checkpointer_release(millrace_checkpointer* checkpointer);
+millrace_code millrace_await_step(
+  millrace_client* client, const char* group, const char* model, int64_t newer_than,
+  int64_t timeout_ms, millrace_request** request);
+millrace_code millrace_get_shard(
+  millrace_client* client, const char* model, uint32_t rank, int64_t step,
+  const millrace_tensor* tensors, size_t count, const millrace_get_options* options,
+  millrace_request** request);
+millrace_code millrace_get_global(
+  millrace_client* client, const char* model, int64_t step, const millrace_tensor* tensors,
+  size_t count, const millrace_get_options* options, millrace_request** request);
+millrace_code millrace_list_runs(
+  millrace_client* client, const char* group, const char* prefix, millrace_request** request);
+millrace_code millrace_list_steps(
+  millrace_client* client, const char* group, const char* model, millrace_request** request);
+millrace_code millrace_describe_shard(
+  millrace_client* client, const char* group, const char* model, uint32_t rank, int64_t step,
+  millrace_request** request);
+millrace_code millrace_erase_run(
+  millrace_client* client, const char* group, const char* model, millrace_request** request);
+millrace_code millrace_erase_step(
+  millrace_client* client, const char* group, const char* model, uint64_t step,
+  millrace_request** request);
+millrace_code millrace_wait(millrace_request** request, int64_t timeout_ms);
+millrace_code millrace_test(millrace_request** request, int* over);
+millrace_code millrace_waitall(
+  size_t count, millrace_request** requests, int64_t timeout_ms, millrace_code* each);
+millrace_code millrace_waitany(
+  size_t count, millrace_request** requests, int64_t timeout_ms, size_t* index);
+millrace_code millrace_cancel(millrace_request* request);
+void millrace_detach(millrace_request** request);
+millrace_code millrace_request_wait(millrace_request* request, int64_t timeout_ms);
+millrace_code millrace_request_receipt(millrace_request* request, millrace_receipt* receipt);
+millrace_code millrace_request_extra(
+  millrace_request* request, const void** extra, size_t* extra_bytes);
+size_t millrace_request_count(millrace_request* request);
+millrace_code millrace_request_model(
+  millrace_request* request, size_t index, millrace_model* model);
+millrace_code millrace_request_run(millrace_request* request, size_t index, millrace_run* run);
+millrace_code millrace_request_step(millrace_request* request, size_t index, millrace_step* step);
+millrace_code millrace_request_tensor(
+  millrace_request* request, size_t index, millrace_tensor* tensor);
+millrace_code millrace_request_metadata(
+  millrace_request* request, size_t index, millrace_pair* pair);
+millrace_code millrace_request_axis(millrace_request* request, size_t index, millrace_pair* pair);
+const char* millrace_request_silent(millrace_request* request, size_t index);
+millrace_code millrace_queue_create(uint32_t tokens_max, millrace_queue** queue);
+int millrace_queue_fd(const millrace_queue* queue);
+millrace_code millrace_queue_add(
+  millrace_queue* queue, const millrace_request* request, uint64_t token);
+millrace_code millrace_queue_poll(
+  millrace_queue* queue, uint64_t* tokens, size_t count, int64_t timeout_ms, size_t* taken);
+void millrace_queue_release(millrace_queue* queue);
+millrace_code millrace_job(millrace_job_info* job);

@@ -99,6 +99,54 @@ BOOST_AUTO_TEST_CASE(a_stopped_node_gives_no_clients_and_stops_once_more) {
   BOOST_TEST(millrace_node_address(node));
 }
 
+// The second caller could free the tensors while they are being read.
+BOOST_AUTO_TEST_CASE(a_second_close_and_a_second_stop_are_over_with_the_first) {
+  std::vector<float> elements(4u << 20); // so that the save is under way when it is closed
+  std::uint64_t count = elements.size();
+  millrace_tensor t{};
+  t.name = "w";
+  t.data = elements.data();
+  t.dtype = MILLRACE_F32;
+  t.rank = 1;
+  t.shape = &count;
+  scratch place;
+  auto file = place.write(
+    "node.yaml",
+    "node: { name: n1, listen: 'unix:" + place / "n1.sock" + "' }\n" +
+      "providers: [{ name: pool, bucket: pmem, capacity: 64MiB, path: '" + place / "pool" +
+      "' }]\n");
+  millrace_node* other = nullptr;
+  millrace_client* own = nullptr;
+  MUST(millrace_embed(file.c_str(), nullptr, &other));
+  MUST(millrace_node_client(other, &own));
+  auto options = sized<millrace_checkpoint_options>();
+  options.name = "run";
+  for (bool asks : {true, false}) {
+    millrace_checkpointer* ck = nullptr;
+    MUST(millrace_register(own, &options, &t, 1, &ck));
+    millrace_request *durable = nullptr, *first = nullptr, *second = nullptr;
+    MUST(millrace_save(ck, asks ? 1 : 2, 0, nullptr, 0, nullptr, &durable));
+    MUST(millrace_close(ck, 0, &first));
+    MUST(millrace_close(ck, 0, asks ? &second : nullptr));
+    if (asks)
+      MUST(millrace_wait(&second, MILLRACE_FOREVER));
+    int over = 0;
+    MUST(millrace_test(&durable, &over));
+    BOOST_TEST(over == 1);
+    MUST(millrace_wait(&first, MILLRACE_FOREVER));
+    millrace_checkpointer_release(ck);
+  }
+  millrace_release(own);
+  millrace_request *first = nullptr, *second = nullptr;
+  MUST(millrace_node_stop(other, &first));
+  MUST(millrace_node_stop(other, &second));
+  MUST(millrace_wait(&second, MILLRACE_FOREVER));
+  int over = 0;
+  MUST(millrace_test(&first, &over));
+  BOOST_TEST(over == 1);
+  millrace_node_release(other);
+}
+
 BOOST_AUTO_TEST_CASE(a_thousand_clients_leave_nothing_behind) {
   auto cycle = [&] {
     auto* own = connect();
@@ -147,7 +195,8 @@ BOOST_AUTO_TEST_CASE(a_forked_child_is_refused_and_opens_its_own) {
   millrace_request* open = nullptr;
   MUST(millrace_await(own, nullptr, "later", 0, 3'600'000, &open));
   auto result = in_forked_child([&] {
-    std::size_t index = 9;
+    std::size_t index = 9, taken = 9;
+    std::uint64_t token = 0;
     int place = 0;
     auto refused = [&](millrace_code code) {
       ++place;
@@ -163,6 +212,7 @@ BOOST_AUTO_TEST_CASE(a_forked_child_is_refused_and_opens_its_own) {
       !refused(millrace_fence(ck, nullptr)) || !refused(millrace_rebind(ck, &t, 1)) ||
       !refused(millrace_close(ck, 0, nullptr)) || !refused(millrace_node_client(node, &c)) ||
       !refused(millrace_node_stop(node, nullptr)) || !refused(millrace_queue_add(q, open, 1)) ||
+      !refused(millrace_queue_poll(q, &token, 1, MILLRACE_FOREVER, &taken)) || taken != 0 ||
       !refused(millrace_waitany(1, &open, MILLRACE_FOREVER, &index)) || index != 0)
       return place;
     auto* address = millrace_node_address(node);

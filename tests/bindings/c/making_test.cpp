@@ -84,6 +84,31 @@ BOOST_AUTO_TEST_CASE(a_wait_for_a_connection_ends_while_the_node_is_silent) {
   millrace_detach(&r);
 }
 
+// A wait in slices, as docs/c-api.md has it, ends with a request whose failure is MILLRACE_BUSY,
+// which a request that is not over gives, too.
+BOOST_AUTO_TEST_CASE(a_registration_that_fails_because_the_shard_is_busy_ends_its_wait) {
+  matrix m;
+  auto t = m.tensor();
+  auto* holder = job(t);
+  auto options = sized<millrace_checkpoint_options>();
+  options.name = "run";
+  options.timeout_ms = 300;
+  millrace_request* r = nullptr;
+  MUST(millrace_register_begin(client, &options, &t, 1, &r));
+  millrace_checkpointer* ck = nullptr;
+  millrace_code code = MILLRACE_OK;
+  do
+    code = millrace_request_wait(r, 50);
+  while (code == MILLRACE_DEADLINE_EXCEEDED &&
+         millrace_request_checkpointer(r, &ck) == MILLRACE_BUSY);
+  BOOST_TEST(code == MILLRACE_BUSY);
+  BOOST_TEST(millrace_request_checkpointer(r, &ck) == MILLRACE_BUSY);
+  BOOST_TEST(!ck);
+  millrace_detach(&r);
+  MUST(millrace_close(holder, 0, nullptr));
+  millrace_checkpointer_release(holder);
+}
+
 BOOST_AUTO_TEST_CASE(a_connection_that_fails_says_so_in_its_request) {
   millrace_request* r = nullptr;
   auto begun = millrace_connect_begin("unix:/nonexistent/socket", nullptr, &r);
