@@ -249,7 +249,10 @@ millrace_code millrace_node_stop(millrace_node* node, millrace_request** request
       std::lock_guard guard{node->mutex};
       if (auto stopping = std::exchange(node->of, nullptr))
         node->stopped = stopping->stop_async();
-      return node->stopped;
+      // One of its own, so that no caller cancels what others wait for.
+      millrace::promise<void> done;
+      node->stopped.chain([done](const millrace::result<void>& r) { done.set(r); });
+      return done.get_future();
     });
   });
 }

@@ -3,6 +3,7 @@
 
 #include "handles.hpp"
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,8 +34,10 @@ public:
   making& operator=(const making&) = delete;
   ~making() override {
     // In a forked child nothing of the parent ends, and a thread of it may have held the lock.
-    if (made_in.is_here())
-      drop();
+    if (!made_in.is_here())
+      return;
+    drop();
+    give_up();
   }
 
   void begin(const future<T>& operation) {
@@ -71,6 +74,16 @@ private:
     std::optional<T> value;
     bool wanted = true;
   };
+
+  // Nobody can take the object any more: a registration would wait for its place.
+  void give_up() noexcept {
+    try {
+      if (of.valid() && !of.ready())
+        of.cancel();
+    } catch (const std::exception&) {
+      // The object ends when it is made.
+    }
+  }
 
   void drop() noexcept {
     std::optional<T> left;

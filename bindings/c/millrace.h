@@ -261,7 +261,7 @@ MILLRACE_API const char* millrace_code_name(millrace_code code);
 /* ---- Clients and nodes ---- */
 
 /* Connects to a node, and learns from it where the others are. Waits `connect_timeout_ms` for a
- * node that is silent or starts, and `timeout_ms` for its answer; fails at once where none listens.
+ * node that is silent or starts, `timeout_ms` at most in all; fails at once where none listens.
  * `address` is "unix:/PATH" or "tls://HOST:PORT"; NULL: MILLRACE_ADDRESS of the environment, or
  * else the address of a service without configuration.
  * Errors: MILLRACE_UNSUPPORTED_VERSION; MILLRACE_NOT_FOUND and MILLRACE_CORRUPT_DATA: the files
@@ -366,7 +366,8 @@ MILLRACE_API millrace_code millrace_register(
   millrace_client* client, const millrace_checkpoint_options* options,
   const millrace_tensor* tensors, size_t count, millrace_checkpointer** checkpointer);
 /* Begins to register, and gives the checkpointer, as `millrace_connect_begin` does for clients. A
- * registration whose request is cancelled, or freed, may be made all the same, and then ends. */
+ * registration whose request is cancelled, or freed, is given up; it may be made all the same, and
+ * then ends. */
 MILLRACE_API millrace_code millrace_register_begin(
   millrace_client* client, const millrace_checkpoint_options* options,
   const millrace_tensor* tensors, size_t count, millrace_request** request);
@@ -484,8 +485,8 @@ MILLRACE_API millrace_code millrace_wait(millrace_request** request, int64_t tim
 /* Does what `millrace_wait` does if the request is over, and sets `over` to 1; else sets it to 0
  * and returns MILLRACE_OK. */
 MILLRACE_API millrace_code millrace_test(millrace_request** request, int* over);
-/* Waits for all. Frees those that are over, and writes the outcome of each to `each`, unless that
- * is NULL. Returns the first failure in their order. */
+/* Waits for all; none may be there twice. Frees those that are over, and writes the outcome of each
+ * to `each`, unless that is NULL. Returns the first failure in their order. */
 MILLRACE_API millrace_code millrace_waitall(
   size_t count, millrace_request** requests, int64_t timeout_ms, millrace_code* each);
 /* Waits for one, frees it as `millrace_wait` does, and writes its place to `index`. `index` is

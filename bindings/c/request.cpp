@@ -190,7 +190,10 @@ millrace_code millrace_test(millrace_request** request, int* over) {
     if (auto bad = here.need({{request, "request"}, {over, "over"}}); !bad.ok())
       return bad;
     *over = !*request || (*request)->over();
-    return *request && *over ? free_over(*request) : status{};
+    if (*over)
+      return *request ? free_over(*request) : status{};
+    (*request)->attend();
+    return {};
   });
 }
 

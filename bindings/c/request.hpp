@@ -63,6 +63,8 @@ struct millrace_request {
   /// Call it when the request is over.
   virtual millrace::status outcome() const = 0;
   virtual void then(std::function<void()> f) const = 0;
+  /// Lets the operation go on though no thread waits for it.
+  virtual void attend() const = 0;
   virtual millrace::status post(
     const millrace::completion_queue& queue, std::uint64_t token) const = 0;
 
@@ -99,6 +101,10 @@ public:
   }
   void then(std::function<void()> f) const override {
     of.then([f = std::move(f)](const result<T>&) { f(); });
+  }
+  void attend() const override {
+    if (auto io = of.io())
+      io->attend();
   }
   status post(const completion_queue& queue, std::uint64_t token) const override {
     return queue.post_when_ready(of, token);

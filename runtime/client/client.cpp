@@ -68,6 +68,11 @@ future<class checkpointer> client::checkpointer(
   if (!state)
     return ready_future<class_type>(fail(state.error()));
   auto done = core_->make_promise<class_type>();
+  // The caller does not have the future yet, so it cannot have cancelled.
+  static_cast<void>(done.on_cancel([weak = std::weak_ptr{*state}] {
+    if (auto s = weak.lock())
+      s->give_up();
+  }));
   (*state)->attach([done, s = *state](const result<void>& attached) {
     if (attached)
       done.set(class_type{s});

@@ -563,8 +563,8 @@ future<void> shard_state::close_async(bool finished) {
       auto failure = self->take_failure();
       if (failure.ok() && !gone)
         failure = gone.error().within("ending the registration of " + self->options_.model);
-      self->ended_.set({});
       done.set(failure.ok() ? result<void>{} : fail(std::move(failure)));
+      self->ended_.set({});
     });
   });
   return done.get_future();
@@ -608,6 +608,11 @@ status shard_state::close(bool finished) {
   return failure;
 }
 
+void shard_state::give_up() {
+  stop_registering();
+  abandon();
+}
+
 void shard_state::drop() {
   if (!core_->refusal().ok())
     return;
@@ -619,10 +624,8 @@ void shard_state::drop() {
   auto& engine = *core_->runs_on();
   bool must_not_wait = engine.loop()->on_loop() || actors::handler_scope::inside() ||
     actors::inline_unit::current(engine.system());
-  if (must_not_wait) {
-    stop_registering();
-    return abandon();
-  }
+  if (must_not_wait)
+    return give_up();
   if (auto failed = close(false); !failed.ok())
     log().error(
       "a checkpoint was lost model={} rank={} why=\"{}\"", options_.model, options_.rank,

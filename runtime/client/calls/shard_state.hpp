@@ -43,6 +43,9 @@ public:
   const enroll_receipt& receipt() const noexcept { return receipt_; }
   status close(bool finished);
   future<void> close_async(bool finished);
+  /// Ends the registration, and those that are being made. Waits for nothing. No save may be under
+  /// way.
+  void give_up();
   /// Closes and logs a failure. Called when the last owner is destroyed. Does not wait on a thread
   /// that must not wait.
   void drop();

@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(a_second_close_and_a_second_stop_are_over_with_the_first) {
     int over = 0;
     MUST(millrace_test(&durable, &over));
     BOOST_TEST(over == 1);
-    MUST(millrace_wait(&first, MILLRACE_FOREVER));
+    MUST(millrace_wait(&first, 60'000));
     millrace_checkpointer_release(ck);
   }
   millrace_release(own);
@@ -141,9 +141,21 @@ BOOST_AUTO_TEST_CASE(a_second_close_and_a_second_stop_are_over_with_the_first) {
   MUST(millrace_node_stop(other, &first));
   MUST(millrace_node_stop(other, &second));
   MUST(millrace_wait(&second, MILLRACE_FOREVER));
-  int over = 0;
-  MUST(millrace_test(&first, &over));
-  BOOST_TEST(over == 1);
+  MUST(millrace_wait(&first, MILLRACE_FOREVER));
+  millrace_node_release(other);
+}
+
+BOOST_AUTO_TEST_CASE(who_gives_up_waiting_for_a_stop_takes_it_from_nobody) {
+  auto file = another();
+  millrace_node* other = nullptr;
+  MUST(millrace_embed(file.c_str(), nullptr, &other));
+  millrace_request *first = nullptr, *second = nullptr;
+  MUST(millrace_node_stop(other, &first));
+  MUST(millrace_node_stop(other, &second));
+  MUST(millrace_cancel(first));
+  MUST(millrace_wait(&second, MILLRACE_FOREVER));
+  MUST(millrace_node_stop(other, nullptr));
+  millrace_detach(&first);
   millrace_node_release(other);
 }
 

@@ -109,6 +109,25 @@ BOOST_AUTO_TEST_CASE(a_registration_that_fails_because_the_shard_is_busy_ends_it
   millrace_checkpointer_release(holder);
 }
 
+// They would try again, and have the shard when the program registers it.
+BOOST_AUTO_TEST_CASE(registrations_that_were_given_up_do_not_stand_in_the_way) {
+  matrix m;
+  auto t = m.tensor();
+  auto options = sized<millrace_checkpoint_options>();
+  options.name = "run";
+  for (int i = 0; i < 30; ++i) {
+    millrace_request* r = nullptr;
+    MUST(millrace_register_begin(client, &options, &t, 1, &r));
+    if (i % 2 == 0)
+      MUST(millrace_cancel(r));
+    millrace_detach(&r);
+  }
+  auto* ck = job(t);
+  MUST(millrace_save(ck, 1, 0, nullptr, 0, nullptr, nullptr));
+  MUST(millrace_close(ck, 0, nullptr));
+  millrace_checkpointer_release(ck);
+}
+
 BOOST_AUTO_TEST_CASE(a_connection_that_fails_says_so_in_its_request) {
   millrace_request* r = nullptr;
   auto begun = millrace_connect_begin("unix:/nonexistent/socket", nullptr, &r);
