@@ -61,16 +61,8 @@ set(manual "${PROJECT_BINARY_DIR}/manual")
 install(DIRECTORY "${manual}/man1" "${manual}/man5" DESTINATION "${CMAKE_INSTALL_MANDIR}" COMPONENT docs)
 install(FILES "${manual}/completion/millrace"
   DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" COMPONENT docs)
-# zsh looks for those of packages in one place, and for those of the administrator in another.
 install(CODE "set(millrace_completion [[${manual}/completion/_millrace]])
-    set(millrace_data [[${CMAKE_INSTALL_DATADIR}]])
-    string(COMPARE EQUAL \"\${CMAKE_INSTALL_PREFIX}\" /usr packaged)
-    if(packaged)
-      set(millrace_completions vendor-completions)
-    else()
-      set(millrace_completions site-functions)
-    endif()
-    file(INSTALL \"\${millrace_completion}\"
-      DESTINATION \"\${CMAKE_INSTALL_PREFIX}/\${millrace_data}/zsh/\${millrace_completions}\")"
+    set(millrace_zsh [[${CMAKE_INSTALL_DATADIR}/zsh]])"
   COMPONENT docs)
+install(SCRIPT "${PROJECT_SOURCE_DIR}/cmake/install_completion.cmake" COMPONENT docs)
 install(FILES "${manual}/millrace.yaml" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT docs)

@@ -8,7 +8,6 @@ using millrace::status;
 
 struct millrace_queue {
   millrace::completion_queue of;
-  millrace::process_mark made_in = {};
 };
 
 namespace {
@@ -49,11 +48,8 @@ millrace_code millrace_queue_poll(
     auto bad = here.need({{queue, "queue"}, {tokens, "tokens"}, {taken, "taken"}});
     if (!bad.ok())
       return bad;
-    if (!queue->made_in.is_here())
-      return {
-        millrace::errc::unavailable,
-        "millrace_queue_poll: the queue belongs to the process that forked this one; make one "
-        "here"};
+    if (auto why = queue->of.refusal(); !why.ok())
+      return why;
     std::span room{tokens, count};
     *taken =
       timeout_ms == 0 ? queue->of.poll(room) : queue->of.wait(room, deadline_after(timeout_ms));

@@ -61,11 +61,17 @@ result<completion_queue> completion_queue::open(std::uint32_t outstanding_max) {
   return completion_queue{std::move(made)};
 }
 
+status completion_queue::refusal() const {
+  if (state_->made_in.is_here())
+    return {};
+  return {
+    errc::unavailable, "this completion queue belongs to process {}; open one here",
+    state_->made_in.process()};
+}
+
 status completion_queue::take_place() const {
-  if (!state_->made_in.is_here())
-    return {
-      errc::unavailable, "this completion queue belongs to process {}; open one here",
-      state_->made_in.process()};
+  if (auto why = refusal(); !why.ok())
+    return why;
   std::lock_guard guard{state_->mutex};
   if (state_->outstanding >= state_->outstanding_max)
     return {

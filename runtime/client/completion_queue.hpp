@@ -48,6 +48,10 @@ public:
     return full;
   }
 
+  /// Returns why the queue gives no tokens, now or later.
+  /// Errors:  `unavailable` in a forked child of the process that opened the queue.
+  [[nodiscard]] status refusal() const;
+
   /// Moves tokens out of the queue, as many as there are and have room in `tokens`, and returns
   /// their number. Does not block.
   std::size_t poll(std::span<std::uint64_t> tokens) const;

@@ -79,7 +79,6 @@ public:
     mode_ = written_back_             ? store_mode::written_back
       : total_ >= streaming_bytes_min ? store_mode::streaming
                                       : store_mode::cached;
-    near_memory_ = limits.near_memory;
     chunk_bytes_ = whole_blocks(std::max(limits.chunk_bytes, total_ / chunks_max));
   }
 
@@ -91,8 +90,8 @@ public:
       std::max((total_ + chunk_bytes_ - 1) / chunk_bytes_, std::uint64_t{1}));
   }
 
-  // `mover`: the calling thread is one.
-  void run(std::uint32_t index, bool mover) {
+  // `near_memory`: on a processor near the bytes that are written.
+  void run(std::uint32_t index, bool near_memory) {
     auto part = take();
     if (part.empty() && index > 0)
       return;
@@ -101,7 +100,7 @@ public:
     auto lease = job_.memory.lease();
     if (!lease)
       return note(lease.error());
-    if (mover && near_memory_ && !part.empty() && lease->memory().on_host())
+    if (near_memory && !part.empty() && lease->memory().on_host())
       stay_near_memory(target_of(part.front(), lease->memory()));
     auto outcome = copy(part, lease->memory());
     if (!outcome.ok())
@@ -259,7 +258,6 @@ private:
   bool written_back_ = false;
   store_mode mode_ = store_mode::cached;
   std::uint64_t chunk_bytes_ = 0;
-  bool near_memory_ = false;
   std::vector<std::uint64_t> digests_;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;
@@ -292,7 +290,8 @@ void run_copy_job(
   }
   auto& pool = on_host ? movers : movers.devices();
   pool.submit(
-    running->chunks(), [running](std::uint32_t i) { running->run(i, true); },
+    running->chunks(),
+    [running, near = limits.near_memory](std::uint32_t i) { running->run(i, near); },
     [running] { running->finish(); }, kind);
 }
 

@@ -125,6 +125,7 @@ void stay_near(std::uint64_t node_mask) {
 }
 
 void stay_near_memory(const std::byte* data) {
+  // To read the topology takes milliseconds.
   static const auto several_nodes = std::filesystem::exists("/sys/devices/system/node/node1");
   if (several_nodes && data)
     stay_near(node_mask_of_memory(data, 1));

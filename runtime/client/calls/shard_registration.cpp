@@ -1,4 +1,5 @@
 // How a shard is registered at a provider, and how its registration ends.
+#include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
 
@@ -293,6 +294,96 @@ void shard_state::ask_to_leave(std::uint64_t registration, bool finished, comple
       else
         done(fail(r.error()));
     });
+}
+
+future<void> shard_state::close_async(bool finished) {
+  if (auto refused = core_->refused<void>())
+    return *refused;
+  {
+    std::lock_guard guard{mutex_};
+    if (std::exchange(closed_, true))
+      return ended_.get_future();
+  }
+  std::vector<future<save_receipt>> saving;
+  for (auto& record : under_way())
+    saving.push_back(record->durable.get_future());
+  auto done = core_->make_promise<void>();
+  auto hurry = saving.empty() ? nullptr : core_->hurry();
+  when_all(saving).chain([self = shared_from_this(), done, finished, hurry](const auto&) mutable {
+    hurry = nullptr;
+    self->stop_registering();
+    self->leave(finished, [self, done](const result<void>& gone) {
+      self->withdraw();
+      auto failure = self->take_failure();
+      if (failure.ok() && !gone)
+        failure = gone.error().within("ending the registration of " + self->options_.model);
+      done.set(failure.ok() ? result<void>{} : fail(std::move(failure)));
+      self->ended_.set({});
+    });
+  });
+  return done.get_future();
+}
+
+void shard_state::stop_registering() {
+  std::lock_guard guard{mutex_};
+  left_ = true;
+}
+
+status shard_state::close(bool finished) {
+  if (auto why = core_->refusal(); !why.ok())
+    return why;
+  auto is_first = [this] {
+    std::lock_guard guard{mutex_};
+    return !std::exchange(closed_, true);
+  }();
+  if (!is_first)
+    return ended_.get_future().wait_for(2 * patience())
+      ? status{}
+      : status{errc::deadline_exceeded, "{} is still being closed", options_.model};
+  status late;
+  auto saving = under_way();
+  auto hurry = saving.empty() ? nullptr : core_->hurry();
+  for (auto& record : saving)
+    if (!record->durable.get_future().wait_for(patience()))
+      late = {
+        errc::deadline_exceeded, "step {} of {} was not finished", record->step, options_.model};
+  stop_registering();
+  auto left = core_->make_promise<void>();
+  leave(finished, [left](result<void> r) { left.set(std::move(r)); });
+  auto gone = left.get_future();
+  auto in_time = gone.wait_for(patience());
+  withdraw();
+  auto failure = take_failure();
+  if (failure.ok())
+    failure = late;
+  if (failure.ok() && in_time && !gone.result())
+    failure = gone.result().error().within("ending the registration of " + options_.model);
+  ended_.set({});
+  return failure;
+}
+
+void shard_state::give_up() {
+  stop_registering();
+  abandon();
+}
+
+void shard_state::drop() {
+  if (!core_->refusal().ok())
+    return;
+  {
+    std::lock_guard guard{mutex_};
+    if (closed_)
+      return;
+  }
+  auto& engine = *core_->runs_on();
+  bool must_not_wait = engine.loop()->on_loop() || actors::handler_scope::inside() ||
+    actors::inline_unit::current(engine.system());
+  if (must_not_wait)
+    return give_up();
+  if (auto failed = close(false); !failed.ok())
+    log().error(
+      "a checkpoint was lost model={} rank={} why=\"{}\"", options_.model, options_.rank,
+      failed.to_string());
 }
 
 } // namespace millrace::runtime

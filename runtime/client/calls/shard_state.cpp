@@ -1,6 +1,5 @@
 // Saves, and reports each failure once. shard_registration.cpp has the rest of the class.
 #include <millrace/core/kill_point.hpp>
-#include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/checkpoint_call.hpp>
 #include <millrace/runtime/client/calls/load_call.hpp>
 #include <millrace/runtime/client/calls/selected.hpp>
@@ -122,9 +121,8 @@ pending_save shard_state::save(
     std::lock_guard guard{mutex_};
     if (closed_)
       return failed_save(*record, closed_error());
-    not_begun_ = take_failed();
-    if (not_begun_)
-      return failed_save(*record, *not_begun_);
+    if (auto earlier = failures_.refuse_save())
+      return failed_save(*record, *earlier);
     record->staged = core_->make_promise<save_receipt>();
     record->durable = core_->make_promise<save_receipt>();
     record->run_min = run_min_;
@@ -163,7 +161,7 @@ pending_save shard_state::not_begun(const save_record_ptr& record, const status&
     std::lock_guard guard{mutex_};
     std::erase(saves_, record);
     went_back_ |= record->went_back;
-    not_begun_ = why;
+    failures_.not_begun(why);
   }
   send_soon();
   return failed_save(*record, why);
@@ -183,7 +181,7 @@ void shard_state::cancel(const save_record_ptr& record) {
       return;
     own = std::move(record->ends);
     std::erase(saves_, record);
-    keep_failure(*record, why);
+    failures_.keep(record->step, why);
     std::swap(withdrawn, region_);
     if (auto number = std::exchange(registration_, 0); number != 0)
       ends = {new ending{number, {}}, [self = shared_from_this()](ending* e) {
@@ -439,7 +437,7 @@ void shard_state::fail_save(const save_record_ptr& record, const sending& then, 
       return;
     ends = std::move(record->ends);
     std::erase(saves_, record);
-    keep_failure(*record, why);
+    failures_.keep(record->step, why);
     in_reach = region_ && record->sent.exposure == exposure_;
   }
   if (then.registration != 0 && ends_registration(why.code()))
@@ -459,29 +457,9 @@ std::vector<shard_state::save_record_ptr> shard_state::under_way() const {
   return {saves_.begin(), saves_.end()};
 }
 
-// Called with `mutex_` held.
-void shard_state::keep_failure(const save_record& of, const status& why) {
-  if (failed_)
-    ++more_failed_;
-  else
-    failed_ = why.within(fmt::format("saving step {}", of.step));
-}
-
-// Called with `mutex_` held.
-std::optional<status> shard_state::take_failed() {
-  auto failed = std::exchange(failed_, std::nullopt);
-  auto more = std::exchange(more_failed_, 0);
-  if (more > 0)
-    failed = status{
-      failed->code(), "{}; {} more save{} failed", failed->detail(), more, more > 1 ? "s" : ""};
-  return failed;
-}
-
 status shard_state::take_failure() {
   std::lock_guard guard{mutex_};
-  auto failed = take_failed();
-  auto not_begun = std::exchange(not_begun_, std::nullopt);
-  return failed ? *failed : not_begun.value_or(status{});
+  return failures_.take();
 }
 
 status shard_state::fence() {
@@ -540,96 +518,6 @@ future<void> shard_state::fence_async() {
     done.set(failure.ok() ? result<void>{} : fail(std::move(failure)));
   });
   return done.get_future();
-}
-
-future<void> shard_state::close_async(bool finished) {
-  if (auto refused = core_->refused<void>())
-    return *refused;
-  {
-    std::lock_guard guard{mutex_};
-    if (std::exchange(closed_, true))
-      return ended_.get_future();
-  }
-  std::vector<future<save_receipt>> saving;
-  for (auto& record : under_way())
-    saving.push_back(record->durable.get_future());
-  auto done = core_->make_promise<void>();
-  auto hurry = saving.empty() ? nullptr : core_->hurry();
-  when_all(saving).chain([self = shared_from_this(), done, finished, hurry](const auto&) mutable {
-    hurry = nullptr;
-    self->stop_registering();
-    self->leave(finished, [self, done](const result<void>& gone) {
-      self->withdraw();
-      auto failure = self->take_failure();
-      if (failure.ok() && !gone)
-        failure = gone.error().within("ending the registration of " + self->options_.model);
-      done.set(failure.ok() ? result<void>{} : fail(std::move(failure)));
-      self->ended_.set({});
-    });
-  });
-  return done.get_future();
-}
-
-void shard_state::stop_registering() {
-  std::lock_guard guard{mutex_};
-  left_ = true;
-}
-
-status shard_state::close(bool finished) {
-  if (auto why = core_->refusal(); !why.ok())
-    return why;
-  auto is_first = [this] {
-    std::lock_guard guard{mutex_};
-    return !std::exchange(closed_, true);
-  }();
-  if (!is_first)
-    return ended_.get_future().wait_for(2 * patience())
-      ? status{}
-      : status{errc::deadline_exceeded, "{} is still being closed", options_.model};
-  status late;
-  auto saving = under_way();
-  auto hurry = saving.empty() ? nullptr : core_->hurry();
-  for (auto& record : saving)
-    if (!record->durable.get_future().wait_for(patience()))
-      late = {
-        errc::deadline_exceeded, "step {} of {} was not finished", record->step, options_.model};
-  stop_registering();
-  auto left = core_->make_promise<void>();
-  leave(finished, [left](result<void> r) { left.set(std::move(r)); });
-  auto gone = left.get_future();
-  auto in_time = gone.wait_for(patience());
-  withdraw();
-  auto failure = take_failure();
-  if (failure.ok())
-    failure = late;
-  if (failure.ok() && in_time && !gone.result())
-    failure = gone.result().error().within("ending the registration of " + options_.model);
-  ended_.set({});
-  return failure;
-}
-
-void shard_state::give_up() {
-  stop_registering();
-  abandon();
-}
-
-void shard_state::drop() {
-  if (!core_->refusal().ok())
-    return;
-  {
-    std::lock_guard guard{mutex_};
-    if (closed_)
-      return;
-  }
-  auto& engine = *core_->runs_on();
-  bool must_not_wait = engine.loop()->on_loop() || actors::handler_scope::inside() ||
-    actors::inline_unit::current(engine.system());
-  if (must_not_wait)
-    return give_up();
-  if (auto failed = close(false); !failed.ok())
-    log().error(
-      "a checkpoint was lost model={} rank={} why=\"{}\"", options_.model, options_.rank,
-      failed.to_string());
 }
 
 future<load_receipt> shard_state::restore(std::optional<std::uint64_t> step) {

@@ -4,6 +4,7 @@
 
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/runtime/client/calls/save_failures.hpp>
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/transport/memory/region.hpp>
 
@@ -43,8 +44,8 @@ public:
   const enroll_receipt& receipt() const noexcept { return receipt_; }
   status close(bool finished);
   future<void> close_async(bool finished);
-  /// Ends the registration, and those that are being made. Waits for nothing. No save may be under
-  /// way.
+  /// Withdraws the tensors, and ends the registration, also one that is being made. Waits for
+  /// nothing.
   void give_up();
   /// Closes and logs a failure. Called when the last owner is destroyed. Does not wait on a thread
   /// that must not wait.
@@ -142,8 +143,6 @@ private:
   status check_extra(std::uint64_t size_bytes) const;
   pending_save failed_save(const save_record& record, const status& why) const;
   pending_save not_begun(const save_record_ptr& record, const status& why);
-  void keep_failure(const save_record& of, const status& why);
-  std::optional<status> take_failed();
   status take_failure();
 
   std::shared_ptr<client_core> core_;
@@ -165,9 +164,7 @@ private:
   bool sends_ = false;                // a thread sends those that are ready
   bool registering_ = false;          // for the first of them that was not sent
   std::uint32_t rebinding_ = 0;       // threads that withdraw memory which the tensors have left
-  std::optional<status> failed_;      // not yet reported: of the first save that has failed
-  std::uint64_t more_failed_ = 0;     // saves since then
-  std::optional<status> not_begun_;   // why the last save did not begin
+  save_failures failures_;            // not yet reported
   bool has_saved_ = false;            // or has tried to, since the last restore
   std::uint64_t run_ = 0;             // the last one in which it took part, as far as it knows
   std::uint64_t run_min_ = 0;         // of saves since the last restore

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <unordered_map>
 
 namespace millrace::runtime {
@@ -191,13 +190,6 @@ struct store_call : std::enable_shared_from_this<store_call> {
   }
 };
 
-bool is_called(std::string_view name, const layer& l, const tensor_desc& tensor) {
-  if (l.label.empty())
-    return name == tensor.name;
-  return name.size() == l.label.size() + 1 + tensor.name.size() && name.starts_with(l.label) &&
-    name[l.label.size()] == '.' && name.ends_with(tensor.name);
-}
-
 // Finds the layers of tensors that come in the order of the graph, as most do.
 bool match_in_order(model_spec& spec, const model_graph& graph) {
   auto next = spec.tensors.tensors.begin();
@@ -207,7 +199,7 @@ bool match_in_order(model_spec& spec, const model_graph& graph) {
     for (auto& t : graph.layers()[i].tensors) {
       if (
         next == spec.tensors.tensors.end() || next->type != t.type || next->shape != t.shape ||
-        !is_called(next->name, graph.layers()[i], t))
+        next->name != tensor_name(graph.layers()[i], t))
         return false;
       ++next;
       found.push_back(i);

@@ -1,6 +1,7 @@
 /* The layout of every structure on 64-bit machines, every number that has a name, and the type of
- * every function. Programs are compiled with them: none may change. A field is added at the end of a structure that begins with
- * its size; `first_size` in call.hpp then has a line with the former size. */
+ * every function. Programs are compiled with them: none may change. A field is added at the end of
+ * a structure that begins with its size; `first_size` in call.hpp then has a line with the former
+ * size. */
 #include <assert.h>
 #include <millrace.h>
 
