@@ -19,17 +19,6 @@ using namespace millrace::testing;
 
 namespace {
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MILLRACE_TEST_SANITIZED
-#endif
-#endif
-#if defined(MILLRACE_TEST_SANITIZED) || defined(__SANITIZE_ADDRESS__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
-
 // The threads that a handler may run on, by name: those that do not block all signals but faults.
 std::vector<std::string> threads_that_take_signals() {
   std::uint64_t wanted = 0x7fffffff; // the 31 signals of POSIX
