@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <thread>
 
 using namespace millrace;
@@ -94,17 +95,21 @@ std::vector<other_way> other_ways(const model_options& o, const workload& of) {
 class our_training {
 public:
   our_training(const workload& of, const scratch_directory& files)
-    : table_(table_named(of.table)), memory_(table_.size_bytes), copy_(table_.size_bytes),
-      at_(
-        files.path(),
-        {.kind = service_kind::pmem,
-         .capacity_bytes = 2 * table_.size_bytes + (256u << 20),
-         .path = files.file("pool")}),
+    : pool_(files.file(of.table)), table_(table_named(of.table)), memory_(table_.size_bytes),
+      copy_(table_.size_bytes), at_(
+                                  files.path(),
+                                  {.kind = service_kind::pmem,
+                                   .capacity_bytes = 2 * table_.size_bytes + (256u << 20),
+                                   .path = pool_}),
       client_(at_.connect()), checkpoints_(attach(client_, table_, memory_.bytes())),
       trainer_(memory_.bytes(), cores()) {
     trainer_.calibrate(of.iteration_s);
   }
-  ~our_training() { static_cast<void>(checkpoints_.close(true)); }
+  ~our_training() {
+    static_cast<void>(checkpoints_.close(true));
+    // The pool of the next model has another size.
+    std::filesystem::remove(pool_);
+  }
   our_training(const our_training&) = delete;
   our_training& operator=(const our_training&) = delete;
 
@@ -149,6 +154,7 @@ private:
     trainer_.update();
   }
 
+  const std::string pool_;
   const model_table table_;
   warm_buffer memory_, copy_;
   service at_;
