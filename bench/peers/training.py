@@ -15,7 +15,6 @@ class Training:
         self.save, self.wait = save, wait
         self.model = {name: torch.zeros(shape, dtype=torch.float32) for name, shape in table}
         self.a = torch.rand(WIDTH, WIDTH)
-        self.b = self.a.clone()
         self.products = 1
         self.iterate()
         for _ in range(2):
@@ -24,8 +23,10 @@ class Training:
             self.products = max(round(max(iteration_s - updating, iteration_s / 4) / one), 1)
 
     def forward_and_backward(self):
+        b = self.a
+        # Elements stay near one half: products of tiny numbers would take a hundred times as long.
         for _ in range(self.products):
-            self.b = (self.a @ self.b) / WIDTH
+            b = (self.a @ b) * (2 / WIDTH)
 
     def update(self):
         for tensor in self.model.values():
