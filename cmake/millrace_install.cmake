@@ -1,5 +1,6 @@
 # What `cmake --install` puts where. Components: runtime (the command and the service), library (the shared library),
-# development (headers, static libraries, CMake and pkg-config files), docs (manuals, completion, samples).
+# development (headers, static libraries, CMake and pkg-config files), python (the package for Python), docs (manuals,
+# completion, samples).
 #
 # What names the prefix is written while it installs, so that `--prefix` holds.
 include(CMakePackageConfigHelpers)
@@ -39,6 +40,15 @@ if(TARGET millrace_shared)
   configure_file(cmake/millrace.pc.in "${PROJECT_BINARY_DIR}/millrace.pc" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/millrace.pc"
     DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
+endif()
+
+if(TARGET millrace_python)
+  install(CODE "set(millrace_python_module [[$<TARGET_FILE:millrace_python>]])
+      set(millrace_python_sources [[${PROJECT_SOURCE_DIR}/bindings/python/millrace]])
+      set(millrace_python_version [[${MILLRACE_PYTHON_VERSION}]])
+      set(millrace_lib [[${CMAKE_INSTALL_LIBDIR}]])"
+    COMPONENT python)
+  install(SCRIPT "${PROJECT_SOURCE_DIR}/cmake/install_python.cmake" COMPONENT python)
 endif()
 
 configure_package_config_file(cmake/MillraceConfig.cmake.in "${PROJECT_BINARY_DIR}/MillraceConfig.cmake"

@@ -3,7 +3,7 @@
  * Threads.   Every function may be called from any thread, but not from a signal handler. Several
  *            threads may use a client, a node, a checkpointer or a queue at the same time, but none
  *            while another one releases it. A request belongs to one thread at a time, except that
- *            any thread may cancel it.
+ *            any thread may cancel it, and several may be in `millrace_request_wait`.
  * Errors.    A function that can fail returns a code. `millrace_error` has the text of this
  *            thread's last failure. No function throws or longjmps. A wrong argument gives
  *            MILLRACE_INVALID_ARGUMENT, and its text names the function and the argument. A lack of
@@ -508,7 +508,8 @@ MILLRACE_API void millrace_detach(millrace_request** request);
 MILLRACE_API millrace_code millrace_request_wait(millrace_request* request, int64_t timeout_ms);
 MILLRACE_API millrace_code
 millrace_request_receipt(millrace_request* request, millrace_receipt* receipt);
-/* Gives the extra bytes of the version that was restored, valid as long as the request. */
+/* Gives the extra bytes of the version that was restored, or loaded by `millrace_get_shard`, valid
+ * as long as the request. */
 MILLRACE_API millrace_code
 millrace_request_extra(millrace_request* request, const void** extra, size_t* extra_bytes);
 /* Returns the number of models, runs or steps that were listed, or of tensors that were described;

@@ -1,0 +1,119 @@
+"""Millrace: stores, loads and checkpoints tensors beside a training, without stopping it.
+
+    import millrace as mr
+
+    client = mr.connect()
+    repo = client.repository("default")
+    repo.store("resnet/run7", model.state_dict()).result()
+
+Every operation is a `Future`: of `concurrent.futures`, and awaitable in asyncio. PyTorch and NumPy
+are optional. `millrace.torch` has the checkpointer for trainers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from . import _libraries, _native  # the libraries before the module that needs them
+from ._checkpoints import (
+    Checkpointer,
+    Checkpoints,
+    Part,
+    Restored,
+    RunSummary,
+    Saved,
+    Shard,
+    Step,
+)
+from ._client import Client, Job, Node, connect, embed, job, open
+from ._errors import (
+    AlreadyExists,
+    Busy,
+    Cancelled,
+    CorruptData,
+    DeadlineExceeded,
+    Error,
+    Internal,
+    InvalidArgument,
+    IoError,
+    NoSpace,
+    NotFound,
+    PeerLost,
+    PermissionDenied,
+    ProtocolError,
+    Unavailable,
+    Unsupported,
+    UnsupportedVersion,
+)
+from ._future import Future
+from ._repository import (
+    Listing,
+    ModelInfo,
+    ModelSummary,
+    Receipt,
+    Repository,
+    SafeOpen,
+    Slice,
+    TensorInfo,
+)
+
+if TYPE_CHECKING:
+    from . import torch
+
+__version__: str = _native.version()
+del _libraries
+
+
+# `millrace.torch` imports PyTorch, so it is imported when it is used.
+def __getattr__(name: str) -> Any:
+    if name == "torch":
+        return importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+
+__all__ = [
+    "AlreadyExists",
+    "Busy",
+    "Cancelled",
+    "Checkpointer",
+    "Checkpoints",
+    "Client",
+    "CorruptData",
+    "DeadlineExceeded",
+    "Error",
+    "Future",
+    "Internal",
+    "InvalidArgument",
+    "IoError",
+    "Job",
+    "Listing",
+    "ModelInfo",
+    "ModelSummary",
+    "NoSpace",
+    "Node",
+    "NotFound",
+    "Part",
+    "PeerLost",
+    "PermissionDenied",
+    "ProtocolError",
+    "Receipt",
+    "Repository",
+    "Restored",
+    "RunSummary",
+    "SafeOpen",
+    "Saved",
+    "Shard",
+    "Slice",
+    "Step",
+    "TensorInfo",
+    "Unavailable",
+    "Unsupported",
+    "UnsupportedVersion",
+    "connect",
+    "embed",
+    "job",
+    "open",
+    "torch",
+]

@@ -1,0 +1,435 @@
+"""Models: dictionaries of tensors, by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from types import EllipsisType, TracebackType
+from typing import Any, NamedTuple, Union
+
+from . import _native
+from ._client import Client, milliseconds
+from ._errors import CorruptData, Error, InvalidArgument, NotFound
+from ._future import Future, Stage
+from ._tensors import DTYPES, Batch, Line, batch_of, empty
+
+#: The key of metadata that says which tensors are the same memory as which others.
+TIED = "millrace.tied"
+
+Index = Union[int, slice, EllipsisType]
+
+
+class Receipt(NamedTuple):
+    """What an operation did. Fields that do not apply are 0, None or False."""
+
+    name: str | None
+    provider: str | None
+    driver: str | None  # that moved the bytes; "eager": the message did
+    version: int
+    step: int
+    size_bytes: int
+    stored_at_ns: int  # wall clock
+    durable: bool
+    verified: bool
+    complete: bool
+
+
+class TensorInfo(NamedTuple):
+    """Describes a stored tensor. A part of a larger one has offsets and a global shape."""
+
+    dtype: str  # as safetensors spells it: "BF16"
+    shape: tuple[int, ...]
+    offsets: tuple[int, ...] | None = None
+    global_shape: tuple[int, ...] | None = None
+
+
+class ModelInfo(NamedTuple):
+    name: str
+    provider: str | None
+    version: int
+    size_bytes: int
+    stored_at_ns: int
+    tensors: dict[str, TensorInfo]
+    metadata: dict[str, str]
+    tied: dict[str, str]  # tensors that are the same as others, by those names
+
+
+class ModelSummary(NamedTuple):
+    name: str
+    provider: str
+    version: int
+    size_bytes: int
+    tensors: int
+    stored_at_ns: int
+    pinned: bool
+
+
+class Listing(list[Any]):
+    """A list of what providers have; ``silent`` names those that did not answer, and why."""
+
+    silent: list[str]
+
+
+def infos(request: _native.Request) -> dict[str, TensorInfo]:
+    return {
+        name: TensorInfo(DTYPES[dtype][0], shape, offsets, whole)
+        for name, dtype, shape, offsets, whole in request.tensors()
+    }
+
+
+def _model(request: _native.Request) -> ModelInfo:
+    r = Receipt(*request.receipt())
+    metadata = dict(request.metadata())
+    tied = metadata.pop(TIED, "{}")
+    try:
+        aliases = dict(json.loads(tied))
+    except ValueError as e:
+        raise CorruptData(f"{r.name}: its metadata {TIED}: {e}") from None
+    return ModelInfo(
+        r.name or "",
+        r.provider,
+        r.version,
+        r.size_bytes,
+        r.stored_at_ns,
+        infos(request),
+        metadata,
+        aliases,
+    )
+
+
+def _receipt(request: _native.Request) -> Receipt:
+    return Receipt(*request.receipt())
+
+
+class Repository:
+    """The models of one group of providers.
+
+    Tensors are objects of PyTorch, NumPy, or others that have ``__dlpack__``,
+    ``__cuda_array_interface__`` or a buffer. They are read and written where they lie, without a
+    copy, whatever their strides; so they must not change before a store is over, and not be read
+    before a load is. Tensors that are the same memory are stored once. Timeouts are in seconds.
+
+    PyTorch's current CUDA stream is waited for before tensors of a GPU are used.
+    """
+
+    def __init__(self, client: Client, group: str) -> None:
+        self._client = client
+        self.group = group
+
+    def __repr__(self) -> str:
+        return f"<millrace.Repository {self.group!r}>"
+
+    def store(
+        self,
+        model: str,
+        tensors: Mapping[str, object],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        pinned: bool = False,
+        checksums: bool | None = None,
+        timeout: float | None = None,
+    ) -> Future[Receipt]:
+        """Stores a model whole or not at all, as a new version.
+
+        Raises: `InvalidArgument`, `TypeError` for what is no tensor; by the future: `NoSpace`,
+        `Busy`, `NotFound` for a group without providers.
+        """
+        batch, tied = batch_of(tensors, writable=False)
+        pairs = list((metadata or {}).items())
+        if any(key == TIED for key, _ in pairs):
+            raise InvalidArgument(f"metadata: {TIED} is a key of this package's own")
+        if tied:
+            pairs.append((TIED, json.dumps(tied)))
+        batch.synchronize()
+        request = self._client._native.put(
+            model,
+            batch.native(),
+            self.group,
+            milliseconds(timeout),
+            pinned,
+            0 if checksums is None else 1 if checksums else -1,
+            pairs,
+        )
+        return Future(Stage(request, _receipt))
+
+    def load_into(
+        self,
+        model: str,
+        tensors: Mapping[str, object],
+        *,
+        version: int | None = None,
+        strict: bool = True,
+        timeout: float | None = None,
+    ) -> Future[Receipt]:
+        """Loads a model into tensors that exist. Those stored under other names stay unread.
+
+        ``strict=False`` passes over names that the model does not have. After an error the
+        tensors have any bytes.
+
+        Raises, by the future: `NotFound`; `InvalidArgument` for another dtype or shape, before any
+        byte moves; `CorruptData`.
+        """
+        batch, _ = batch_of(tensors, writable=True)
+        batch.synchronize()
+
+        def get(lines: Sequence[Line], number: int) -> _native.Request:
+            return self._client._native.get(
+                model,
+                _native.tensors(lines, batch.owners),
+                self.group,
+                milliseconds(timeout),
+                number,
+            )
+
+        # Names may be those of tensors that were stored under the name of a tied one.
+        def by_description(request: _native.Request) -> Stage[Receipt]:
+            info = _model(request)
+            lines = []
+            for line in batch.lines:
+                name = info.tied.get(line.name, line.name)
+                if name in info.tensors:
+                    lines.append(line._replace(name=name))
+                elif strict:
+                    raise NotFound(f"{model}: it has no tensor {line.name}")
+            if not lines:
+                raise NotFound(f"{model}: it has none of the {len(batch.lines)} tensors")
+            return Stage(get(lines, info.version), _receipt)
+
+        def describe(error: Error | None = None) -> Stage[Receipt] | None:
+            if error is not None and not isinstance(error, (NotFound, InvalidArgument)):
+                return None
+            return Stage(self._describe(model, version), by_description)
+
+        if not strict:
+            stage = describe()
+            assert stage is not None
+            return Future(stage, driven=True)
+
+        def missing(error: Error) -> Stage[Receipt] | None:
+            # What is wrong may be a name; a second failure says which.
+            return describe(error) if isinstance(error, NotFound) else None
+
+        return Future(Stage(get(batch.lines, version or 0), _receipt, missing))
+
+    def load(
+        self,
+        model: str,
+        names: Iterable[str] | None = None,
+        *,
+        version: int | None = None,
+        framework: str = "pt",
+        device: object = None,
+        raw: bool = False,
+        timeout: float | None = None,
+    ) -> Future[dict[str, Any]]:
+        """Loads a model, or some of its tensors, into new tensors.
+
+        Args:
+          framework: ``"pt"`` for PyTorch, ``"np"`` for NumPy.
+          device: where PyTorch makes the tensors.
+          raw: gives bytes, of types that the framework does not know: ``uint8`` with one more
+            dimension.
+
+        Tensors that were the same memory when they were stored are the same again.
+        """
+        wanted = None if names is None else list(names)
+
+        def read(request: _native.Request) -> Stage[dict[str, Any]]:
+            info = _model(request)
+            out: dict[str, Any] = {}
+            batch = Batch()
+            for name in wanted if wanted is not None else (*info.tensors, *info.tied):
+                first = info.tied.get(name, name)
+                if first not in info.tensors:
+                    raise NotFound(f"{model}: it has no tensor {name}")
+                if first not in out:
+                    line = _target(batch, first, info.tensors[first], framework, device, raw)
+                    out[first] = line
+                out[name] = out[first]
+            keep = set(out if wanted is None else wanted)
+            batch.synchronize()
+            got = self._client._native.get(
+                model, batch.native(), self.group, milliseconds(timeout), info.version
+            )
+            return Stage(got, lambda _: {n: t for n, t in out.items() if n in keep})
+
+        return Future(Stage(self._describe(model, version), read), driven=True)
+
+    def safe_open(
+        self,
+        model: str,
+        framework: str = "pt",
+        device: object = None,
+        *,
+        version: int | None = None,
+        timeout: float | None = None,
+    ) -> SafeOpen:
+        """Opens a model as ``safetensors.safe_open`` opens a file: tensors are read as asked for."""
+        info = self.describe(model, version=version).result(timeout)
+        return SafeOpen(self, info, framework, device, timeout)
+
+    def describe(self, model: str, *, version: int | None = None) -> Future[ModelInfo]:
+        """Describes a model: its tensors and its metadata."""
+        return Future(Stage(self._describe(model, version), _model))
+
+    def list(self, prefix: str = "") -> Future[Listing]:
+        """Lists the models whose names start with ``prefix``, as `ModelSummary`."""
+
+        def read(request: _native.Request) -> Listing:
+            out = Listing(ModelSummary(*line) for line in request.models())
+            out.silent = request.silent()
+            return out
+
+        return Future(Stage(self._client._native.list(self.group, prefix), read))
+
+    def erase(self, model: str) -> Future[None]:
+        """Removes a model. Loads of it that have begun can finish."""
+        return Future(Stage(self._client._native.erase(self.group, model), lambda _: None))
+
+    def pin(self, model: str, pinned: bool = True) -> Future[None]:
+        """Excludes a model from eviction, or allows it again."""
+        return Future(Stage(self._client._native.pin(self.group, model, pinned), lambda _: None))
+
+    def newer(self, model: str, than: int = 0, timeout: float | None = None) -> Future[int]:
+        """Is over when the model has a version after ``than``, and gives its number.
+
+        The model need not exist. Ends with `DeadlineExceeded` after ``timeout`` seconds, at most
+        a day. When a provider in memory starts anew, its numbers do, too: go on with 0 after
+        `PeerLost` or `Unavailable`.
+        """
+        request = self._client._native.await_newer(
+            self.group, model, than, milliseconds(timeout)
+        )
+        return Future(Stage(request, lambda r: Receipt(*r.receipt()).version))
+
+    def _describe(self, model: str, version: int | None) -> _native.Request:
+        return self._client._native.describe(self.group, model, version or 0)
+
+
+# Makes a tensor like the stored one, and adds it to the batch.
+def _target(
+    batch: Batch, name: str, info: TensorInfo, framework: str, device: object, raw: bool
+) -> Any:
+    dtype = _number(info.dtype)
+    out = empty(framework, dtype, info.shape, device, raw)
+    line = batch.add(name, out, writable=True)
+    if raw:
+        batch.lines[-1] = line._replace(dtype=dtype, shape=info.shape, strides=None)
+    return out
+
+
+def _number(dtype: str) -> int:
+    return next(i for i, (name, _, _) in enumerate(DTYPES) if name == dtype)
+
+
+class SafeOpen:
+    """A stored model with the methods of ``safetensors.safe_open``. A context manager."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        info: ModelInfo,
+        framework: str,
+        device: object,
+        timeout: float | None,
+    ) -> None:
+        self._repository = repository
+        self._info = info
+        self._framework = framework
+        self._device = device
+        self._timeout = timeout
+
+    def keys(self) -> list[str]:
+        return [*self._info.tensors, *self._info.tied]
+
+    def offset_keys(self) -> list[str]:
+        """The names in the order in which the tensors are stored."""
+        return self.keys()
+
+    def metadata(self) -> dict[str, str]:
+        return dict(self._info.metadata)
+
+    def get_tensor(self, name: str) -> Any:
+        return self.get_slice(name)[...]
+
+    def get_slice(self, name: str) -> Slice:
+        first = self._info.tied.get(name, name)
+        if first not in self._info.tensors:
+            raise NotFound(f"{self._info.name}: it has no tensor {name}")
+        return Slice(self, first, self._info.tensors[first])
+
+    def _box(self, name: str, dtype: int, begin: Sequence[int], shape: Sequence[int]) -> Any:
+        out = empty(self._framework, dtype, shape, self._device, raw=False)
+        batch = Batch()
+        line = batch.add(name, out, writable=True)
+        batch.lines[-1] = line._replace(offsets=begin)
+        batch.synchronize()
+        repository = self._repository
+        request = repository._client._native.get(
+            self._info.name,
+            batch.native(),
+            repository.group,
+            milliseconds(self._timeout),
+            self._info.version,
+        )
+        Future(Stage(request, _receipt)).result()
+        return out
+
+    def __enter__(self) -> SafeOpen:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+class Slice:
+    """A stored tensor that is read in part: ``slice[100:103, :, 5]``."""
+
+    def __init__(self, opened: SafeOpen, name: str, info: TensorInfo) -> None:
+        self._opened = opened
+        self._name = name
+        self._info = info
+
+    def get_shape(self) -> list[int]:
+        return list(self._info.shape)
+
+    def get_dtype(self) -> str:
+        return self._info.dtype
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
+        """Loads a box: the elements that the index names, and no others but for steps."""
+        given = index if isinstance(index, tuple) else (index,)
+        shape = self._info.shape
+        if given.count(Ellipsis) > 1 or len(given) - given.count(Ellipsis) > len(shape):
+            raise IndexError(f"{self._name}: {len(given)} indices for the shape {shape}")
+        if Ellipsis not in given:
+            given = (*given, Ellipsis)
+        at = given.index(Ellipsis)
+        rest = (slice(None),) * (len(shape) - len(given) + 1)
+        begin, size = [], []
+        after: list[Any] = []  # what is left to do in memory
+        for part, length in zip((*given[:at], *rest, *given[at + 1 :]), shape):
+            if isinstance(part, slice):
+                first, last, step = part.indices(length)
+                if step < 1:
+                    raise IndexError(f"{self._name}: steps are positive, not {step}")
+                begin.append(first)
+                size.append(max(0, last - first))
+                after.append(slice(None, None, step))
+                continue
+            place = part.__index__()  # type: ignore[union-attr]
+            if not -length <= place < length:
+                raise IndexError(f"{self._name}: index {place} of a dimension of {length}")
+            begin.append(place % length)
+            size.append(1)
+            after.append(0)
+        whole = list(size) == list(shape)
+        dtype = _number(self._info.dtype)
+        out = self._opened._box(self._name, dtype, begin if not whole else [0] * len(shape), size)
+        plain = all(isinstance(a, slice) and a.step == 1 for a in after)
+        return out if plain else out[tuple(after)]

@@ -1,0 +1,269 @@
+"""What a trainer's objects keep, as tensors by their names and as small values.
+
+Modules have the names of their state dictionaries, optimizers those of their parameters:
+``model.fc.weight``, ``optim.exp_avg.fc.weight``. The tensors are the objects' own, no copies.
+"""
+
+from __future__ import annotations
+
+import array
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from .._errors import InvalidArgument
+
+
+class Place(NamedTuple):
+    """Where a tensor is: a dictionary of a module or an optimizer, and the key in it."""
+
+    dictionary: dict[Any, Any]
+    key: Any
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        return cast(torch.Tensor, self.dictionary[self.key])
+
+
+class Found(NamedTuple):
+    """The tensors of all objects, and the dictionaries whose sizes tell whether some have come."""
+
+    places: dict[str, Place]
+    buffers: dict[str, Place]  # of modules: forward passes may change them
+    dictionaries: list[dict[Any, Any]]
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """Returns the module within those that run it in parallel, or compiled."""
+    while True:
+        inner = getattr(module, "_orig_mod", None)
+        if inner is None and type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
+            inner = module.module
+        if inner is None:
+            return module
+        module = inner
+
+
+def name_objects(
+    objects: tuple[Any, ...], named: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Gives each object a name: model, optim, state; the second of a kind is model2."""
+    out: dict[str, Any] = {}
+    for x in objects:
+        kind = (
+            "model"
+            if isinstance(x, torch.nn.Module)
+            else "optim"
+            if isinstance(x, torch.optim.Optimizer)
+            else "state"
+        )
+        if kind == "state" and not (hasattr(x, "state_dict") and hasattr(x, "load_state_dict")):
+            raise TypeError(f"{type(x).__name__} has no state_dict and load_state_dict")
+        name, count = kind, 1
+        while name in out:
+            count += 1
+            name = f"{kind}{count}"
+        out[name] = x
+    for name, x in (named or {}).items():
+        if name in out:
+            raise InvalidArgument(f"two objects have the name {name}")
+        out[name] = x
+    return {
+        name: unwrapped(x) if isinstance(x, torch.nn.Module) else x for name, x in out.items()
+    }
+
+
+def _modules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    for path, m in module.named_modules(remove_duplicate=False):
+        yield (path + "." if path else ""), m
+
+
+def parameter_names(objects: Mapping[str, Any]) -> dict[int, str]:
+    """Returns the names of all modules' parameters by their identities."""
+    out: dict[int, str] = {}
+    modules = [x for x in objects.values() if isinstance(x, torch.nn.Module)]
+    for number, module in enumerate(modules):
+        prefix = "" if number == 0 else f"{number + 1}."
+        for path, m in _modules(module):
+            for key, p in m._parameters.items():
+                if p is not None:
+                    out.setdefault(id(p), f"{prefix}{path}{key}")
+    return out
+
+
+def _name_in(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> dict[int, str]:
+    out: dict[int, str] = {}
+    for g, group in enumerate(optimizer.param_groups):
+        for i, p in enumerate(group["params"]):
+            out[id(p)] = names.get(id(p), f"group{g}.{i}")
+    return out
+
+
+def find(objects: Mapping[str, Any]) -> Found:
+    """Returns the tensors of modules and optimizers."""
+    found = Found({}, {}, [])
+    names = parameter_names(objects)
+    for name, x in objects.items():
+        if isinstance(x, torch.nn.Module):
+            _find_in_module(name, x, found)
+        elif isinstance(x, torch.optim.Optimizer):
+            _find_in_optimizer(name, x, names, found)
+    return found
+
+
+def _find_in_module(name: str, module: torch.nn.Module, found: Found) -> None:
+    for path, m in _modules(module):
+        parameters: dict[Any, Any] = m._parameters
+        buffers: dict[Any, Any] = m._buffers
+        modules: dict[Any, Any] = m._modules
+        found.dictionaries.extend((parameters, buffers, modules))
+        for key, p in parameters.items():
+            if p is not None:
+                found.places[f"{name}.{path}{key}"] = Place(parameters, key)
+        for key, b in buffers.items():
+            if b is not None and key not in m._non_persistent_buffers_set:
+                found.buffers[f"{name}.{path}{key}"] = Place(buffers, key)
+
+
+def _find_in_optimizer(
+    name: str, optimizer: torch.optim.Optimizer, names: dict[int, str], found: Found
+) -> None:
+    state: dict[Any, Any] = optimizer.state
+    found.dictionaries.append(state)
+    by_id = _name_in(optimizer, names)
+    for p, entries in state.items():
+        if not isinstance(entries, dict):
+            continue
+        found.dictionaries.append(entries)
+        of = by_id.get(id(p), "shared")
+        for key, value in entries.items():
+            if isinstance(value, torch.Tensor):
+                found.places[f"{name}.{key}.{of}"] = Place(entries, key)
+
+
+def small_state(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the objects keep besides tensors."""
+    out: dict[str, Any] = {}
+    names = parameter_names(objects)
+    for name, x in objects.items():
+        if isinstance(x, torch.nn.Module):
+            extra = {
+                path: m.get_extra_state()
+                for path, m in _modules(x)
+                if type(m).get_extra_state is not torch.nn.Module.get_extra_state
+            }
+            if extra:
+                out[name] = extra
+        elif isinstance(x, torch.optim.Optimizer):
+            out[name] = _optimizer_values(x, names)
+        else:
+            out[name] = x.state_dict()
+    return out
+
+
+def _optimizer_values(
+    optimizer: torch.optim.Optimizer, names: dict[int, str]
+) -> dict[str, Any]:
+    by_id = _name_in(optimizer, names)
+    values: dict[str, Any] = {}
+    for p, entries in optimizer.state.items():
+        if isinstance(entries, dict):
+            kept = {k: v for k, v in entries.items() if not isinstance(v, torch.Tensor)}
+            if kept:
+                values[by_id.get(id(p), "shared")] = kept
+    groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    return {"groups": groups, "values": values} if values else {"groups": groups}
+
+
+def set_small_state(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Gives the objects back what `small_state` has returned."""
+    names = parameter_names(objects)
+    for name, x in objects.items():
+        if name not in saved:
+            continue
+        if isinstance(x, torch.nn.Module):
+            modules = dict(_modules(x))
+            for path, extra in saved[name].items():
+                modules[path].set_extra_state(extra)
+        elif isinstance(x, torch.optim.Optimizer):
+            _set_optimizer_values(name, x, names, saved[name])
+        else:
+            x.load_state_dict(saved[name])
+
+
+def _set_optimizer_values(
+    name: str, optimizer: torch.optim.Optimizer, names: dict[int, str], saved: Mapping[str, Any]
+) -> None:
+    groups = saved["groups"]
+    if len(groups) != len(optimizer.param_groups):
+        raise InvalidArgument(
+            f"{name}: {len(groups)} groups of parameters were saved, and the optimizer has "
+            f"{len(optimizer.param_groups)}"
+        )
+    for group, values in zip(optimizer.param_groups, groups):
+        group.update(values)
+    by_id = _name_in(optimizer, names)
+    parameters = {
+        by_id[id(p)]: p for group in optimizer.param_groups for p in group["params"]
+    }
+    for of, values in saved.get("values", {}).items():
+        optimizer.state[parameters[of]].update(values)
+
+
+def make_state(optimizer: torch.optim.Optimizer) -> None:
+    """Lets an optimizer make the tensors that it makes in its first step.
+
+    The step is made with gradients of zero and a rate of zero. What it makes is to be restored.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    gradients = [p.grad for p in parameters]
+    rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
+    try:
+        for p in parameters:
+            p.grad = torch.zeros_like(p) if p.requires_grad else None
+        for group in optimizer.param_groups:
+            if "lr" in group:
+                rate = group["lr"]
+                group["lr"] = torch.zeros_like(rate) if isinstance(rate, torch.Tensor) else 0.0
+        type(optimizer).step(optimizer)
+    finally:
+        for p, gradient in zip(parameters, gradients):
+            p.grad = gradient
+        for group, rate in zip((g for g in optimizer.param_groups if "lr" in g), rates):
+            group["lr"] = rate
+
+
+def generators() -> dict[str, Any]:
+    """Returns the states of the generators of random numbers: Python's, PyTorch's, NumPy's."""
+    version, words, gauss = random.getstate()
+    out: dict[str, Any] = {
+        "python": [version, array.array("Q", words).tobytes(), gauss],
+        "torch": torch.get_rng_state(),
+    }
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        _, keys, position, has_gauss, cached = numpy.random.get_state()
+        out["numpy"] = [keys.tobytes(), position, has_gauss, cached]
+    cuda: Any = torch.cuda
+    if cuda.is_available() and cuda.is_initialized():
+        out["cuda"] = cuda.get_rng_state_all()
+    return out
+
+
+def set_generators(saved: Mapping[str, Any]) -> None:
+    """Gives the generators the states that `generators` has returned."""
+    version, words, gauss = saved["python"]
+    random.setstate((version, tuple(array.array("Q", words)), gauss))
+    torch.set_rng_state(saved["torch"])
+    if "numpy" in saved:
+        import numpy
+
+        keys, position, has_gauss, cached = saved["numpy"]
+        numpy.random.set_state(
+            ("MT19937", numpy.frombuffer(keys, dtype="uint32"), position, has_gauss, cached)
+        )
+    if "cuda" in saved and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(saved["cuda"])

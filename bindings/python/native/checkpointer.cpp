@@ -1,0 +1,138 @@
+// Checkpointers: saves, fences and restores of a registered shard.
+#include "request.hpp"
+#include "tensors.hpp"
+
+namespace millrace::python {
+
+namespace {
+
+struct checkpointer {
+  millrace_checkpointer* handle = nullptr;
+  /// The registered tensors. They stay until nothing reads them.
+  ref keeps;
+  bool closed = false;
+
+  checkpointer() = default;
+  checkpointer(checkpointer&&) = delete;
+  ~checkpointer() {
+    if (handle && !closed) {
+      unlocked other_threads_run;
+      millrace_fence(handle, nullptr);
+    }
+    millrace_checkpointer_release(handle);
+  }
+};
+
+// Returns the two requests of a save: staged, durable. `stream` is the number of a CUDA stream, or
+// None.
+PyObject* save(PyObject* self, PyObject* args) {
+  unsigned long long step;
+  unsigned flags;
+  const char* extra;
+  Py_ssize_t extra_bytes;
+  PyObject* stream;
+  if (!PyArg_ParseTuple(args, "KIy#O:save", &step, &flags, &extra, &extra_bytes, &stream))
+    return nullptr;
+  void* cuda_stream = nullptr;
+  if (stream != Py_None) {
+    cuda_stream = PyLong_AsVoidPtr(stream);
+    if (PyErr_Occurred())
+      return nullptr;
+  }
+  ref staged{box<request>()}, durable{box<request>()};
+  if (!staged || !durable)
+    return nullptr;
+  auto keep = ref::to(self);
+  auto& c = value_of<checkpointer>(self);
+  auto **first = &value_of<request>(staged.get()).handle,
+       **second = &value_of<request>(durable.get()).handle;
+  auto size = static_cast<std::size_t>(extra_bytes);
+  if (!succeeds([&] {
+        return stream == Py_None
+          ? millrace_save(c.handle, step, flags, extra, size, first, second)
+          : millrace_save_after(c.handle, cuda_stream, step, flags, extra, size, first, second);
+      }))
+    return nullptr;
+  // Tensors are kept by the checkpointer, and that by its requests.
+  keep_alive(staged.get(), self);
+  keep_alive(durable.get(), self);
+  return Py_BuildValue("(NN)", staged.release(), durable.release());
+}
+
+PyObject* fence(PyObject* self, PyObject*) {
+  auto* handle = value_of<checkpointer>(self).handle;
+  return begun(self, [&](auto** out) { return millrace_fence(handle, out); });
+}
+
+PyObject* fence_stream(PyObject* self, PyObject* stream) {
+  auto* cuda_stream = PyLong_AsVoidPtr(stream);
+  if (PyErr_Occurred())
+    return nullptr;
+  auto keep = ref::to(self);
+  auto* handle = value_of<checkpointer>(self).handle;
+  if (!succeeds([&] { return millrace_fence_stream(handle, cuda_stream); }))
+    return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* rebind(PyObject* self, PyObject* args) {
+  PyObject* list;
+  if (!PyArg_ParseTuple(args, "O!:rebind", type_of<tensors>, &list))
+    return nullptr;
+  auto keep = ref::to(self);
+  auto& c = value_of<checkpointer>(self);
+  auto& all = value_of<tensors>(list).all;
+  if (!succeeds([&] { return millrace_rebind(c.handle, all.data(), all.size()); }))
+    return nullptr;
+  c.keeps = ref::to(list);
+  Py_RETURN_NONE;
+}
+
+PyObject* restore(PyObject* self, PyObject* args) {
+  long long step;
+  if (!PyArg_ParseTuple(args, "L:restore", &step))
+    return nullptr;
+  auto* handle = value_of<checkpointer>(self).handle;
+  return begun(self, [&](auto** out) { return millrace_restore(handle, step, out); });
+}
+
+PyObject* close(PyObject* self, PyObject* args) {
+  int finished;
+  if (!PyArg_ParseTuple(args, "p:close", &finished))
+    return nullptr;
+  auto& c = value_of<checkpointer>(self);
+  auto* made = begun(self, [&](auto** out) { return millrace_close(c.handle, finished, out); });
+  c.closed = c.closed || made;
+  return made;
+}
+
+PyMethodDef methods[] = {
+  {"save", save, METH_VARARGS, nullptr},
+  {"fence", fence, METH_NOARGS, nullptr},
+  {"fence_stream", fence_stream, METH_O, nullptr},
+  {"rebind", rebind, METH_VARARGS, nullptr},
+  {"restore", restore, METH_VARARGS, nullptr},
+  {"close", close, METH_VARARGS, nullptr},
+  {nullptr, nullptr, 0, nullptr},
+};
+
+} // namespace
+
+PyObject* box_checkpointer(millrace_checkpointer* handle, PyObject* keeps) {
+  auto* made = box<checkpointer>();
+  if (!made) {
+    millrace_checkpointer_release(handle);
+    return nullptr;
+  }
+  auto& c = value_of<checkpointer>(made);
+  c.handle = handle;
+  c.keeps = ref::to(keeps);
+  return made;
+}
+
+bool add_checkpointer(PyObject* module) {
+  return add_type<checkpointer>(
+    module, "millrace._native.Checkpointer", {{Py_tp_methods, methods}});
+}
+
+} // namespace millrace::python

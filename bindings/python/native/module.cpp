@@ -1,0 +1,91 @@
+// The module `millrace._native`: the C interface as objects of Python. Used by the package
+// `millrace` alone, which gives arguments their names, defaults and checks.
+#include "object.hpp"
+
+#include <cstring>
+
+namespace millrace::python {
+
+namespace {
+
+// Makes the exception of a code and a text.
+ref factory;
+
+PyObject* set_errors(PyObject*, PyObject* callable) {
+  factory = callable == Py_None ? ref{} : ref::to(callable);
+  Py_RETURN_NONE;
+}
+
+PyObject* code_name(PyObject*, PyObject* code) {
+  auto number = PyLong_AsLong(code);
+  if (PyErr_Occurred())
+    return nullptr;
+  return PyUnicode_FromString(millrace_code_name(static_cast<millrace_code>(number)));
+}
+
+PyObject* version(PyObject*, PyObject*) { return PyUnicode_FromString(millrace_version()); }
+
+// Returns (rank, world size, local rank, local world size, restart count, life, launcher, run id).
+PyObject* job(PyObject*, PyObject*) {
+  millrace_job_info info{};
+  info.struct_size = sizeof(info);
+  if (auto code = millrace_job(&info); code != MILLRACE_OK)
+    return fail(code);
+  return Py_BuildValue(
+    "(LLLLLKss)", static_cast<long long>(info.rank), static_cast<long long>(info.world_size),
+    static_cast<long long>(info.local_rank), static_cast<long long>(info.local_world_size),
+    static_cast<long long>(info.restart_count), static_cast<unsigned long long>(info.life),
+    info.launcher, info.run_id);
+}
+
+PyMethodDef functions[] = {
+  {"set_errors", set_errors, METH_O, nullptr},
+  {"code_name", code_name, METH_O, nullptr},
+  {"version", version, METH_NOARGS, nullptr},
+  {"job", job, METH_NOARGS, nullptr},
+  {nullptr, nullptr, 0, nullptr},
+};
+
+} // namespace
+
+ref error_of(millrace_code code, const char* text) {
+  // Bytes of paths in the text need not be UTF-8.
+  ref words{PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace")};
+  ref number{PyLong_FromLong(code)};
+  if (!words || !number || !factory)
+    return {};
+  return ref{PyObject_CallFunctionObjArgs(factory.get(), number.get(), words.get(), nullptr)};
+}
+
+PyObject* fail(millrace_code code) {
+  if (auto error = error_of(code, millrace_error()))
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
+  else if (!PyErr_Occurred())
+    PyErr_SetString(PyExc_RuntimeError, "millrace: the package has not told its exceptions");
+  return nullptr;
+}
+
+} // namespace millrace::python
+
+PyMODINIT_FUNC PyInit__native() {
+  using namespace millrace::python;
+  static PyModuleDef definition{
+    PyModuleDef_HEAD_INIT,
+    "millrace._native",
+    nullptr,
+    -1,
+    functions,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr};
+  ref module{PyModule_Create(&definition)};
+  if (!module)
+    return nullptr;
+  for (auto add :
+       {add_tensors, add_view, add_request, add_queue, add_client, add_node, add_checkpointer,
+        add_watch})
+    if (!add(module.get()))
+      return nullptr;
+  return module.release();
+}

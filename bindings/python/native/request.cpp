@@ -1,0 +1,311 @@
+// Waits for requests, and reads what they have found.
+#include "request.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+namespace millrace::python {
+
+namespace {
+
+// Signals are looked at this often while a thread waits.
+constexpr std::int64_t slice_ms = 50;
+// Called with a request that is not over and that nothing else refers to.
+ref keeper;
+
+// The requests that keep something alive. The interpreter's lock guards it.
+std::unordered_set<PyObject*>& keeping() {
+  static std::unordered_set<PyObject*> all;
+  return all;
+}
+
+// Whether the request is over. Waits at most so long, without the lock.
+bool wait_for(PyObject* self, std::int64_t timeout_ms) {
+  auto& r = value_of<request>(self);
+  if (r.over)
+    return true;
+  // Several threads may wait for a request, so it stays: no one frees it before the object goes.
+  millrace_code code;
+  {
+    unlocked other_threads_run;
+    code = millrace_request_wait(r.handle, timeout_ms);
+    millrace_receipt receipt{};
+    receipt.struct_size = sizeof(receipt);
+    if (
+      code == MILLRACE_DEADLINE_EXCEEDED &&
+      millrace_request_receipt(r.handle, &receipt) == MILLRACE_BUSY)
+      return false;
+  }
+  r.over = true;
+  keeping().erase(self);
+  r.keeps.clear();
+  return true;
+}
+
+// Returns whether the request is over within so many seconds; None: however long it takes.
+PyObject* wait(PyObject* self, PyObject* args) {
+  PyObject* limit;
+  if (!PyArg_ParseTuple(args, "O:wait", &limit))
+    return nullptr;
+  auto left_ms = INT64_MAX;
+  if (limit != Py_None) {
+    auto seconds = PyFloat_AsDouble(limit);
+    if (PyErr_Occurred())
+      return nullptr;
+    if (std::isnan(seconds)) {
+      PyErr_SetString(PyExc_ValueError, "the timeout is not a number");
+      return nullptr;
+    }
+    left_ms = static_cast<std::int64_t>(std::ceil(std::clamp(seconds, 0.0, 1e12) * 1e3));
+  }
+  auto keep = ref::to(self);
+  for (;;) {
+    auto part = std::min(left_ms, slice_ms);
+    if (wait_for(self, part))
+      Py_RETURN_TRUE;
+    if (PyErr_CheckSignals() != 0)
+      return nullptr;
+    if (left_ms != INT64_MAX && (left_ms -= part) <= 0)
+      Py_RETURN_FALSE;
+  }
+}
+
+PyObject* cancel(PyObject* self, PyObject*) {
+  auto& r = value_of<request>(self);
+  auto keep = ref::to(self);
+  if (!r.over) {
+    unlocked other_threads_run;
+    millrace_cancel(r.handle);
+  }
+  wait_for(self, 0);
+  Py_RETURN_NONE;
+}
+
+// Returns the exception of a request that has failed, else None.
+PyObject* error(PyObject* self, PyObject*) {
+  auto code = millrace_request_wait(value_of<request>(self).handle, 0);
+  if (code == MILLRACE_OK)
+    Py_RETURN_NONE;
+  return error_of(code, millrace_error()).release();
+}
+
+template <class T>
+T sized() {
+  T out{};
+  out.struct_size = sizeof(T);
+  return out;
+}
+
+PyObject* receipt(PyObject* self, PyObject*) {
+  auto out = sized<millrace_receipt>();
+  if (auto code = millrace_request_receipt(value_of<request>(self).handle, &out);
+      code != MILLRACE_OK)
+    return fail(code);
+  return Py_BuildValue(
+    "(zzzKKKKOOO)", out.name, out.provider, out.driver, out.version, out.step, out.size_bytes,
+    out.stored_at_ns, out.durable ? Py_True : Py_False, out.verified ? Py_True : Py_False,
+    out.complete ? Py_True : Py_False);
+}
+
+PyObject* extra(PyObject* self, PyObject*) {
+  const void* bytes = nullptr;
+  std::size_t count = 0;
+  if (auto code = millrace_request_extra(value_of<request>(self).handle, &bytes, &count);
+      code != MILLRACE_OK)
+    return fail(code);
+  return PyBytes_FromStringAndSize(static_cast<const char*>(bytes), static_cast<Py_ssize_t>(count));
+}
+
+// Returns the list of all lines, each read by `read` and made an object by `make`.
+template <class T, class Make>
+PyObject* lines(
+  PyObject* self, millrace_code (*read)(millrace_request*, std::size_t, T*), const Make& make) {
+  auto* handle = value_of<request>(self).handle;
+  ref list{PyList_New(0)};
+  auto count = list ? millrace_request_count(handle) : 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    T line{};
+    if constexpr (requires { line.struct_size; })
+      line.struct_size = sizeof(T);
+    if (auto code = read(handle, i, &line); code != MILLRACE_OK)
+      return fail(code);
+    ref item{make(line)};
+    if (!item || PyList_Append(list.get(), item.get()) != 0)
+      return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* models(PyObject* self, PyObject*) {
+  return lines<millrace_model>(self, millrace_request_model, [](const millrace_model& m) {
+    return Py_BuildValue(
+      "(zzKKKKO)", m.name, m.provider, m.version, m.size_bytes, m.tensors, m.stored_at_ns,
+      m.pinned ? Py_True : Py_False);
+  });
+}
+
+PyObject* runs(PyObject* self, PyObject*) {
+  return lines<millrace_run>(self, millrace_request_run, [](const millrace_run& r) {
+    return Py_BuildValue(
+      "(zzLKIIIO)", r.name, r.provider, static_cast<long long>(r.newest_step), r.size_bytes,
+      r.world_size, r.shards, r.complete_steps, r.in_use ? Py_True : Py_False);
+  });
+}
+
+PyObject* steps(PyObject* self, PyObject*) {
+  return lines<millrace_step>(self, millrace_request_step, [](const millrace_step& s) {
+    return Py_BuildValue("(KKK)", s.step, s.size_bytes, s.saved_at_ns);
+  });
+}
+
+PyObject* tuple_of(const std::uint64_t* numbers, std::int32_t count) {
+  if (!numbers && count > 0)
+    return ref::to(Py_None).release();
+  ref out{PyTuple_New(count)};
+  for (std::int32_t i = 0; out && i < count; ++i)
+    if (PyTuple_SetItem(out.get(), i, PyLong_FromUnsignedLongLong(numbers[i])) != 0)
+      return nullptr;
+  return out.release();
+}
+
+// (name, dtype, shape, offsets, global shape); the last two None for a tensor that is whole.
+PyObject* tensors_of(PyObject* self, PyObject*) {
+  return lines<millrace_tensor>(self, millrace_request_tensor, [](const millrace_tensor& t) {
+    return Py_BuildValue(
+      "(ziNNN)", t.name, t.dtype, tuple_of(t.shape, t.rank),
+      t.offsets ? tuple_of(t.offsets, t.rank) : ref::to(Py_None).release(),
+      t.global_shape ? tuple_of(t.global_shape, t.rank) : ref::to(Py_None).release());
+  });
+}
+
+PyObject* pairs(
+  PyObject* self, millrace_code (*read)(millrace_request*, std::size_t, millrace_pair*)) {
+  ref list{PyList_New(0)};
+  for (std::size_t i = 0; list; ++i) {
+    millrace_pair pair{};
+    auto code = read(value_of<request>(self).handle, i, &pair);
+    if (code == MILLRACE_NOT_FOUND)
+      break;
+    if (code != MILLRACE_OK)
+      return fail(code);
+    ref item{Py_BuildValue("(ss)", pair.key, pair.value)};
+    if (!item || PyList_Append(list.get(), item.get()) != 0)
+      return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* metadata(PyObject* self, PyObject*) { return pairs(self, millrace_request_metadata); }
+PyObject* axes(PyObject* self, PyObject*) { return pairs(self, millrace_request_axis); }
+
+PyObject* silent(PyObject* self, PyObject*) {
+  ref list{PyList_New(0)};
+  for (std::size_t i = 0; list; ++i) {
+    auto* line = millrace_request_silent(value_of<request>(self).handle, i);
+    if (!line)
+      break;
+    ref item{PyUnicode_FromString(line)};
+    if (!item || PyList_Append(list.get(), item.get()) != 0)
+      return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* client(PyObject* self, PyObject*) {
+  millrace_client* out = nullptr;
+  auto code = millrace_request_client(value_of<request>(self).handle, &out);
+  return code == MILLRACE_OK ? box_client(out) : fail(code);
+}
+
+PyObject* node(PyObject* self, PyObject*) {
+  millrace_node* out = nullptr;
+  auto code = millrace_request_node(value_of<request>(self).handle, &out);
+  return code == MILLRACE_OK ? box_node(out) : fail(code);
+}
+
+PyObject* checkpointer(PyObject* self, PyObject* keeps) {
+  millrace_checkpointer* out = nullptr;
+  auto code = millrace_request_checkpointer(value_of<request>(self).handle, &out);
+  return code == MILLRACE_OK ? box_checkpointer(out, keeps) : fail(code);
+}
+
+// Hands what an object had, which nothing refers to and whose tensors are in use, to the keeper.
+void hand_over(request& r) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  ref successor{box<request>()};
+  if (successor) {
+    auto& s = value_of<request>(successor.get());
+    std::swap(s.handle, r.handle);
+    keep_alive(successor.get(), r.keeps.get());
+    ref done{PyObject_CallFunctionObjArgs(keeper.get(), successor.get(), nullptr)};
+    if (!done)
+      PyErr_WriteUnraisable(keeper.get());
+  }
+  PyErr_Restore(type, value, trace);
+}
+
+void drop(PyObject* self) {
+  auto& r = value_of<request>(self);
+  // Before anything that lets other threads run: they must not find it any more.
+  auto kept = keeping().erase(self) > 0;
+  if (kept && keeper && !wait_for(self, 0))
+    hand_over(r);
+  destroy<request>(self);
+}
+
+PyObject* set_keeper(PyObject*, PyObject* callable) {
+  keeper = callable == Py_None ? ref{} : ref::to(callable);
+  Py_RETURN_NONE;
+}
+
+// Returns the requests that are not over and use tensors.
+PyObject* open_requests(PyObject*, PyObject*) {
+  ref list{PyList_New(0)};
+  for (auto* one : keeping())
+    if (!list || PyList_Append(list.get(), one) != 0)
+      return nullptr;
+  return list.release();
+}
+
+PyMethodDef methods[] = {
+  {"wait", wait, METH_VARARGS, nullptr},
+  {"cancel", cancel, METH_NOARGS, nullptr},
+  {"error", error, METH_NOARGS, nullptr},
+  {"receipt", receipt, METH_NOARGS, nullptr},
+  {"extra", extra, METH_NOARGS, nullptr},
+  {"models", models, METH_NOARGS, nullptr},
+  {"runs", runs, METH_NOARGS, nullptr},
+  {"steps", steps, METH_NOARGS, nullptr},
+  {"tensors", tensors_of, METH_NOARGS, nullptr},
+  {"metadata", metadata, METH_NOARGS, nullptr},
+  {"axes", axes, METH_NOARGS, nullptr},
+  {"silent", silent, METH_NOARGS, nullptr},
+  {"client", client, METH_NOARGS, nullptr},
+  {"node", node, METH_NOARGS, nullptr},
+  {"checkpointer", checkpointer, METH_O, nullptr},
+  {nullptr, nullptr, 0, nullptr},
+};
+
+PyMethodDef functions[] = {
+  {"set_keeper", set_keeper, METH_O, nullptr},
+  {"open_requests", open_requests, METH_NOARGS, nullptr},
+  {nullptr, nullptr, 0, nullptr},
+};
+
+} // namespace
+
+void keep_alive(PyObject* self, PyObject* what) {
+  if (!what)
+    return;
+  value_of<request>(self).keeps = ref::to(what);
+  keeping().insert(self);
+}
+
+bool add_request(PyObject* module) {
+  return add_type<request>(module, "millrace._native.Request", {{Py_tp_methods, methods}}, &drop) &&
+    PyModule_AddFunctions(module, functions) == 0;
+}
+
+} // namespace millrace::python

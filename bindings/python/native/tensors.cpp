@@ -1,0 +1,122 @@
+// Reads descriptions of tensors from tuples.
+#include "tensors.hpp"
+
+#include <memory>
+
+namespace millrace::python {
+
+namespace {
+
+// Reads a sequence of numbers into the next row of `rows`; null for None. False: with an exception.
+template <class T>
+bool read_numbers(PyObject* from, std::deque<std::vector<T>>& rows, const T*& out) {
+  out = nullptr;
+  if (from == Py_None)
+    return true;
+  auto count = PySequence_Size(from);
+  if (count < 0)
+    return false;
+  auto& row = rows.emplace_back(static_cast<std::size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    ref item{PySequence_GetItem(from, i)};
+    if (!item)
+      return false;
+    if constexpr (std::is_signed_v<T>)
+      row[static_cast<std::size_t>(i)] = PyLong_AsLongLong(item.get());
+    else
+      row[static_cast<std::size_t>(i)] = PyLong_AsUnsignedLongLong(item.get());
+    if (PyErr_Occurred())
+      return false;
+  }
+  // A row without numbers has an address, too: it tells a scalar's offsets from none.
+  static const T nothing{};
+  out = count == 0 ? &nothing : row.data();
+  return true;
+}
+
+bool read_tensor(PyObject* line, tensors& out) {
+  const char* name = nullptr;
+  Py_ssize_t name_bytes = 0;
+  unsigned long long address = 0;
+  int dtype = 0;
+  PyObject *shape, *strides, *offsets, *global_shape;
+  if (!PyArg_ParseTuple(
+        line, "s#KiOOOO", &name, &name_bytes, &address, &dtype, &shape, &strides, &offsets,
+        &global_shape))
+    return false;
+  auto& kept = out.names.emplace_back(name, static_cast<std::size_t>(name_bytes));
+  if (kept.find('\0') != std::string::npos) {
+    PyErr_SetString(PyExc_ValueError, "the name of a tensor has a NUL");
+    return false;
+  }
+  millrace_tensor t{};
+  t.name = kept.c_str();
+  t.data = reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+  t.dtype = dtype;
+  t.rank = static_cast<std::int32_t>(PySequence_Size(shape));
+  if (
+    !read_numbers(shape, out.numbers, t.shape) ||
+    !read_numbers(strides, out.strides, t.strides_bytes) ||
+    !read_numbers(offsets, out.numbers, t.offsets) ||
+    !read_numbers(global_shape, out.numbers, t.global_shape))
+    return false;
+  out.all.push_back(t);
+  return true;
+}
+
+PyObject* make_tensors(PyObject*, PyObject* args) {
+  PyObject *lines, *owner;
+  if (!PyArg_ParseTuple(args, "OO:tensors", &lines, &owner))
+    return nullptr;
+  auto count = PySequence_Size(lines);
+  if (count < 0)
+    return nullptr;
+  ref made{box<tensors>()};
+  if (!made)
+    return nullptr;
+  auto& out = value_of<tensors>(made.get());
+  out.owner = ref::to(owner);
+  out.all.reserve(static_cast<std::size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    ref line{PySequence_GetItem(lines, i)};
+    if (!line || !read_tensor(line.get(), out))
+      return nullptr;
+  }
+  return made.release();
+}
+
+PyObject* addresses(PyObject* self, PyObject*) {
+  auto& all = value_of<tensors>(self).all;
+  ref list{PyList_New(static_cast<Py_ssize_t>(all.size()))};
+  for (std::size_t i = 0; list && i < all.size(); ++i) {
+    auto* number = PyLong_FromVoidPtr(all[i].data);
+    if (!number || PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), number) != 0)
+      return nullptr;
+  }
+  return list.release();
+}
+
+Py_ssize_t length(PyObject* self) {
+  return static_cast<Py_ssize_t>(value_of<tensors>(self).all.size());
+}
+
+PyMethodDef methods[] = {
+  {"addresses", addresses, METH_NOARGS, nullptr},
+  {nullptr, nullptr, 0, nullptr},
+};
+
+PyMethodDef functions[] = {
+  {"tensors", make_tensors, METH_VARARGS, nullptr},
+  {nullptr, nullptr, 0, nullptr},
+};
+
+} // namespace
+
+bool add_tensors(PyObject* module) {
+  return add_type<tensors>(
+           module, "millrace._native.Tensors",
+           {{Py_tp_methods, methods}, {Py_sq_length, reinterpret_cast<void*>(&length)}}) &&
+    PyModule_AddFunctions(module, functions) == 0;
+}
+
+} // namespace millrace::python

@@ -1,0 +1,42 @@
+"""Types: mypy --strict finds nothing in the package, nor in a program that uses it."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+import millrace
+
+PROGRAM = """
+import millrace as mr
+
+client = mr.connect()
+repo = client.repository("default")
+receipt: mr.Receipt = repo.store("m", {"a": b"bytes"}).result()
+names: list[str] = repo.safe_open("m").keys()
+
+
+async def use() -> mr.ModelInfo:
+    return await repo.describe("m")
+"""
+
+
+def test_mypy(tmp_path):
+    mypy = shutil.which("mypy")
+    if not mypy:
+        pytest.skip("mypy is not installed")
+    package = pathlib.Path(millrace.__file__).parent
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [
+            mypy, "--strict", "--ignore-missing-imports", "--follow-imports=silent",
+            "--cache-dir", str(tmp_path), str(package), str(program),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=package.parent,
+        env={"PATH": "/usr/bin:/bin", "MYPYPATH": str(package.parent)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
