@@ -6,7 +6,8 @@
 # from its first layers. Restarts the RocksDB provider (in order, then after kill -9), and loads the
 # model back bit for bit. Trains another model with a checkpoint at every iteration, kills it in the
 # middle of a save, and continues from the newest checkpoint to the same weights. If PyTorch is
-# installed, does the same saves with torch.save. Says at its end what it leaves out.
+# installed, does the same saves with torch.save, and trains in Python. Says at its end what it leaves
+# out.
 #
 #   --quick  fewer epochs
 #   --keep   leave the directory with its logs
@@ -158,6 +159,22 @@ else
   echo "skipped: torch.save: PyTorch is not installed" | tee -a "$summary"
 fi
 
+# Where the build has the package for Python.
+python() { PYTHONPATH=$build/python MILLRACE_ADDRESS=unix:$directory/disk.sock /usr/bin/python3 "$@"; }
+say "Python"
+if [ ! -e "$build/python/millrace/_native.abi3.so" ]; then
+  echo "skipped: Python: this build has no package for it (libpython3-dev)" | tee -a "$summary"
+elif python -c 'import torch' 2>/dev/null; then
+  python "$here/python/train_resnet.py" --small --steps 6
+  python "$here/python/train_resnet.py" --small --steps 12 | tee "$directory/python.out"
+  grep -q '^goes on after step 6$' "$directory/python.out" || die "the trainer in Python began anew"
+  echo "a trainer in PyTorch, ended and started again: $(tail -n 1 "$directory/python.out")" >>"$summary"
+elif python -c 'import numpy' 2>/dev/null; then
+  python "$here/python/arrays.py" --group kept | tee -a "$summary"
+else
+  echo "skipped: Python: neither PyTorch nor NumPy is installed" | tee -a "$summary"
+fi
+
 say "stopping"
 for node in mem0 mem1 disk; do
   stop_node "$node" TERM 0
@@ -167,5 +184,5 @@ say "summary"
 cat "$summary"
 
 say "what this leaves out"
-echo "the C interface: examples/embedded_c, docs/c-api.md; Python by ctypes: docs/decisions/028-streams.md"
+echo "the C interface: examples/embedded_c, docs/c-api.md; more of Python: docs/python.md"
 echo "several hosts, GPUs: docs/configuration.md (Several hosts); flushing checkpoints to files: docs/flush.md"

@@ -89,6 +89,10 @@ double python_peer::train(int iterations, int distance, const std::string& path)
       .dump());
 }
 
+double python_peer::measure(const std::string& what, int count) {
+  return ask(json{{"do", "measure"}, {"what", what}, {"count", count}}.dump());
+}
+
 void python_peer::begin_save(const std::string& path, bool sync) {
   send(json{{"do", "save"}, {"path", path}, {"sync", sync}}.dump());
 }

@@ -30,6 +30,8 @@ public:
   void build_training(const model_table& table, double iteration_s, unsigned cores);
   /// Returns the seconds of a loop that saves in every `distance`-th iteration; 0: in none.
   double train(int iterations, int distance, const std::string& path);
+  /// Returns the seconds of what the peer calls `what`, for a number.
+  double measure(const std::string& what, int count);
   double save(const std::string& path, bool sync);
   /// Returns the seconds of another save, by stage; empty where the peer does not report them.
   std::vector<std::pair<std::string, double>> save_stages(const std::string& path);

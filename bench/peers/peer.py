@@ -79,6 +79,8 @@ def serve(peer):
                 answer = {}
             elif ask["do"] == "train":
                 answer = {"s": model.train(ask["iterations"], ask["distance"], ask["path"])}
+            elif ask["do"] == "measure":
+                answer = {"s": peer.measure(model, ask["what"], ask["count"])}
             elif ask["do"] == "save":
                 answer = {"s": save(peer, model, ask)}
             elif ask["do"] == "stages":

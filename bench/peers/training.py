@@ -19,7 +19,8 @@ class Training:
         self.iterate()
         for _ in range(2):
             updating = seconds_of(self.update)
-            one = max(seconds_of(self.iterate) - updating, 1e-6) / self.products
+            whole = seconds_of(self.iterate)
+            one = max(whole - updating, whole / 4) / self.products
             self.products = max(round(max(iteration_s - updating, iteration_s / 4) / one), 1)
 
     def forward_and_backward(self):

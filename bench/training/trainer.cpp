@@ -96,7 +96,9 @@ void core_trainer::calibrate(double seconds) {
   for (int i = 0; i < 2; ++i) {
     auto updating = seconds_of([this] { update(); });
     auto computing = std::max(seconds - updating, seconds / 4);
-    auto one = std::max(iteration() - updating, 1e-6) / products_;
+    // An update that something held up must not make the products look like nothing.
+    auto whole = iteration();
+    auto one = std::max(whole - updating, whole / 4) / products_;
     products_ = std::max(static_cast<std::uint32_t>(std::lround(computing / one)), 1u);
   }
 }

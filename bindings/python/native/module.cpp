@@ -8,11 +8,11 @@ namespace millrace::python {
 
 namespace {
 
-// Makes the exception of a code and a text.
-ref factory;
+// Makes the exception of a code and a text. Kept for good: the interpreter ends before this library.
+PyObject* factory = nullptr;
 
 PyObject* set_errors(PyObject*, PyObject* callable) {
-  factory = callable == Py_None ? ref{} : ref::to(callable);
+  factory = ref::to(callable).release();
   Py_RETURN_NONE;
 }
 
@@ -54,7 +54,7 @@ ref error_of(millrace_code code, const char* text) {
   ref number{PyLong_FromLong(code)};
   if (!words || !number || !factory)
     return {};
-  return ref{PyObject_CallFunctionObjArgs(factory.get(), number.get(), words.get(), nullptr)};
+  return ref{PyObject_CallFunctionObjArgs(factory, number.get(), words.get(), nullptr)};
 }
 
 PyObject* fail(millrace_code code) {

@@ -11,12 +11,13 @@ namespace {
 
 // Signals are looked at this often while a thread waits.
 constexpr std::int64_t slice_ms = 50;
-// Called with a request that is not over and that nothing else refers to.
-ref keeper;
+// Called with a request that is not over and that nothing else refers to; null: dropped. Kept for
+// good: the interpreter ends before this library.
+PyObject* keeper = nullptr;
 
 // The requests that keep something alive. The interpreter's lock guards it.
 std::unordered_set<PyObject*>& keeping() {
-  static std::unordered_set<PyObject*> all;
+  static auto& all = *new std::unordered_set<PyObject*>; // outlives what is destroyed at the exit
   return all;
 }
 
@@ -239,9 +240,9 @@ void hand_over(request& r) {
     auto& s = value_of<request>(successor.get());
     std::swap(s.handle, r.handle);
     keep_alive(successor.get(), r.keeps.get());
-    ref done{PyObject_CallFunctionObjArgs(keeper.get(), successor.get(), nullptr)};
+    ref done{PyObject_CallFunctionObjArgs(keeper, successor.get(), nullptr)};
     if (!done)
-      PyErr_WriteUnraisable(keeper.get());
+      PyErr_WriteUnraisable(keeper);
   }
   PyErr_Restore(type, value, trace);
 }
@@ -256,7 +257,7 @@ void drop(PyObject* self) {
 }
 
 PyObject* set_keeper(PyObject*, PyObject* callable) {
-  keeper = callable == Py_None ? ref{} : ref::to(callable);
+  keeper = callable == Py_None ? nullptr : ref::to(callable).release();
   Py_RETURN_NONE;
 }
 

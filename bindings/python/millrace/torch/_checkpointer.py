@@ -112,6 +112,8 @@ class Checkpointer:
         self._shard: Shard | None = None
         self._watch: _native.Watch | None = None
         self._found: _state.Found
+        self._small: _state.SmallState
+        self._by_torch: list[str] = []
         self._copies: dict[str, torch.Tensor] = {}
         self._cuda: torch.device | None = None
         self._unfenced = False
@@ -225,6 +227,7 @@ class Checkpointer:
     # Looks at all objects, and returns their tensors: copies of the buffers, and all others.
     def _collect(self) -> dict[str, torch.Tensor]:
         self._found = found = _state.find(self._objects)
+        self._small = _state.SmallState(self._objects)
         tensors = {name: place.tensor for name, place in found.places.items()}
         devices = {t.device for t in tensors.values() if t.device.type == "cuda"}
         if len(devices) > 1:
@@ -325,7 +328,7 @@ class Checkpointer:
     # ---- Small values ----
 
     def _packed(self, extra: Any) -> bytes:
-        values: dict[str, Any] = {"states": _state.small_state(self._objects), "extra": extra}
+        values: dict[str, Any] = {"states": self._small.read(), "extra": extra}
         if self._generators:
             values["generators"] = _state.generators()
         return pack(values, use_pickle=self._pickle)

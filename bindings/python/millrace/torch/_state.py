@@ -6,8 +6,9 @@ Modules have the names of their state dictionaries, optimizers those of their pa
 
 from __future__ import annotations
 
-import array
+import ctypes
 import random
+import struct
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
@@ -144,42 +145,64 @@ def _find_in_optimizer(
                 found.places[f"{name}.{key}.{of}"] = Place(entries, key)
 
 
-def small_state(objects: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the objects keep besides tensors."""
-    out: dict[str, Any] = {}
-    names = parameter_names(objects)
-    for name, x in objects.items():
-        if isinstance(x, torch.nn.Module):
-            extra = {
-                path: m.get_extra_state()
-                for path, m in _modules(x)
-                if type(m).get_extra_state is not torch.nn.Module.get_extra_state
-            }
-            if extra:
-                out[name] = extra
-        elif isinstance(x, torch.optim.Optimizer):
-            out[name] = _optimizer_values(x, names)
-        else:
+class SmallState:
+    """What objects keep besides tensors. Where it is, is looked up once: a save reads it often."""
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        names = parameter_names(objects)
+        # Modules that have more to tell, by their paths.
+        self._modules: dict[str, dict[str, torch.nn.Module]] = {}
+        # Optimizers, and the entries of their states that are no tensors, by parameters.
+        self._optimizers: dict[str, tuple[torch.optim.Optimizer, dict[str, _Entries]]] = {}
+        self._others: dict[str, Any] = {}
+        for name, x in objects.items():
+            if isinstance(x, torch.nn.Module):
+                plain = torch.nn.Module.get_extra_state
+                told = {p: m for p, m in _modules(x) if type(m).get_extra_state is not plain}
+                if told:
+                    self._modules[name] = told
+            elif isinstance(x, torch.optim.Optimizer):
+                self._optimizers[name] = x, _entries(x, names)
+            else:
+                self._others[name] = x
+
+    def read(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            name: {path: m.get_extra_state() for path, m in told.items()}
+            for name, told in self._modules.items()
+        }
+        for name, (optimizer, values) in self._optimizers.items():
+            groups = []
+            for group in optimizer.param_groups:
+                kept = group.copy()
+                del kept["params"]
+                groups.append(kept)
+            out[name] = {"groups": groups}
+            if values:
+                out[name]["values"] = {
+                    of: {key: entries[key] for key in keys} for of, (entries, keys) in values.items()
+                }
+        for name, x in self._others.items():
             out[name] = x.state_dict()
+        return out
+
+
+_Entries = tuple[dict[Any, Any], list[Any]]
+
+
+def _entries(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> dict[str, _Entries]:
+    by_id = _name_in(optimizer, names)
+    out: dict[str, _Entries] = {}
+    for p, entries in optimizer.state.items():
+        if isinstance(entries, dict):
+            keys = [k for k, v in entries.items() if not isinstance(v, torch.Tensor)]
+            if keys:
+                out[by_id.get(id(p), "shared")] = entries, keys
     return out
 
 
-def _optimizer_values(
-    optimizer: torch.optim.Optimizer, names: dict[int, str]
-) -> dict[str, Any]:
-    by_id = _name_in(optimizer, names)
-    values: dict[str, Any] = {}
-    for p, entries in optimizer.state.items():
-        if isinstance(entries, dict):
-            kept = {k: v for k, v in entries.items() if not isinstance(v, torch.Tensor)}
-            if kept:
-                values[by_id.get(id(p), "shared")] = kept
-    groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
-    return {"groups": groups, "values": values} if values else {"groups": groups}
-
-
 def set_small_state(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Gives the objects back what `small_state` has returned."""
+    """Gives the objects back what `SmallState` has read."""
     names = parameter_names(objects)
     for name, x in objects.items():
         if name not in saved:
@@ -236,12 +259,25 @@ def make_state(optimizer: torch.optim.Optimizer) -> None:
             group["lr"] = rate
 
 
+# Of Python's generator, 624 words and a position.
+_words = struct.Struct("<625I")
+
+
+def bytes_of(t: torch.Tensor) -> bytes:
+    """Returns a dense tensor of bytes on the CPU as bytes."""
+    return ctypes.string_at(t.data_ptr(), t.numel())
+
+
+def _tensor(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
 def generators() -> dict[str, Any]:
     """Returns the states of the generators of random numbers: Python's, PyTorch's, NumPy's."""
     version, words, gauss = random.getstate()
     out: dict[str, Any] = {
-        "python": [version, array.array("Q", words).tobytes(), gauss],
-        "torch": torch.get_rng_state(),
+        "python": [version, _words.pack(*words), gauss],
+        "torch": bytes_of(torch.get_rng_state()),
     }
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -249,15 +285,15 @@ def generators() -> dict[str, Any]:
         out["numpy"] = [keys.tobytes(), position, has_gauss, cached]
     cuda: Any = torch.cuda
     if cuda.is_available() and cuda.is_initialized():
-        out["cuda"] = cuda.get_rng_state_all()
+        out["cuda"] = [bytes_of(state) for state in cuda.get_rng_state_all()]
     return out
 
 
 def set_generators(saved: Mapping[str, Any]) -> None:
     """Gives the generators the states that `generators` has returned."""
     version, words, gauss = saved["python"]
-    random.setstate((version, tuple(array.array("Q", words)), gauss))
-    torch.set_rng_state(saved["torch"])
+    random.setstate((version, _words.unpack(words), gauss))
+    torch.set_rng_state(_tensor(saved["torch"]))
     if "numpy" in saved:
         import numpy
 
@@ -266,4 +302,4 @@ def set_generators(saved: Mapping[str, Any]) -> None:
             ("MT19937", numpy.frombuffer(keys, dtype="uint32"), position, has_gauss, cached)
         )
     if "cuda" in saved and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(saved["cuda"])
+        torch.cuda.set_rng_state_all([_tensor(state) for state in saved["cuda"]])
