@@ -8,7 +8,8 @@ namespace millrace::python {
 
 namespace {
 
-// Makes the exception of a code and a text. Kept for good: the interpreter ends before this library.
+// Makes the exception of a code and a text. Kept for good, since the interpreter ends before this
+// library.
 PyObject* factory = nullptr;
 
 PyObject* set_errors(PyObject*, PyObject* callable) {

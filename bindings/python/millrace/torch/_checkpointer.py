@@ -169,10 +169,12 @@ class Checkpointer:
         """Writes a version into the objects; ``None``: the newest that all ranks have.
 
         Returns its step, or ``None`` when there is none yet; ``extra`` then has what was saved
-        with it. An optimizer that has made no state is given one. Raises: `NotFound` for a step
+        with it. An optimizer that has made no state is given one. All ranks call it, where
+        `torch.distributed` is initialised: they agree on a step. Raises: `NotFound` for a step
         that is not there; `InvalidArgument` naming tensors that are others than those saved.
         """
-        if not self._has_steps(step):
+        step = self._agreed(step)
+        if step is None:
             return None
         self._complete_optimizers()
         for device in self._devices():
@@ -283,15 +285,26 @@ class Checkpointer:
 
     # ---- Restoring ----
 
-    def _has_steps(self, step: int | None) -> bool:
+    # The step that is asked for, or the newest one; None: there is none. A save of the run before
+    # may still come to its end, so ranks that are connected take the newest step that all have seen.
+    def _agreed(self, step: int | None) -> int | None:
         try:
             steps = self._client.checkpoints(self._group).steps(self.name).result()
         except NotFound:
             steps = []
-        if step is not None and all(s.step != step for s in steps):
-            known = ", ".join(str(s.step) for s in steps) or "none"
-            raise NotFound(f"{self.name}: step {step} is not there; there are: {known}")
-        return bool(steps)
+        if step is not None:
+            if all(s.step != step for s in steps):
+                known = ", ".join(str(s.step) for s in steps) or "none"
+                raise NotFound(f"{self.name}: step {step} is not there; there are: {known}")
+            return step
+        newest = steps[-1].step if steps else -1
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            on_gpu = distributed.get_backend() == "nccl"
+            seen = torch.tensor([newest], device="cuda" if on_gpu else "cpu")
+            distributed.all_reduce(seen, op=distributed.ReduceOp.MIN)
+            newest = int(seen.item())
+        return newest if newest >= 0 else None
 
     # Lets optimizers make the tensors that were saved and that they have not made yet.
     def _complete_optimizers(self) -> None:
@@ -306,7 +319,7 @@ class Checkpointer:
                     _state.make_state(x)
                     have = _state.find(self._objects).places
 
-    def _read(self, step: int | None) -> Restored:
+    def _read(self, step: int) -> Restored:
         ranks = self._place.ranks_with_my_tensors()
         if self._place.saves and ranks == [self._place.rank]:
             shard = self._registered()
@@ -315,8 +328,6 @@ class Checkpointer:
             return shard.restore(step)
         tensors = self._collect()
         checkpoints = self._client.checkpoints(self._group)
-        if step is None:
-            step = checkpoints.steps(self.name).result()[-1].step
         loads = [
             checkpoints.load_into(
                 self.name, self._place.part_of(tensors, data), rank=rank, step=step
