@@ -170,6 +170,7 @@ millrace::result<const findings*> millrace_request::found() {
     return millrace::fail(errc::busy, "the request is not over; wait for it first");
   if (auto failed = outcome(); !failed.ok())
     return millrace::fail(failed);
+  std::lock_guard guard{mutex_};
   if (!found_)
     found_ = read_value();
   return &*found_;

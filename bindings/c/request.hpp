@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -79,6 +80,8 @@ struct millrace_request {
 private:
   virtual millrace::bindings::findings read_value() const = 0;
 
+  // Several threads may wait for a request, and look whether it has found something.
+  std::mutex mutex_;
   std::optional<millrace::bindings::findings> found_;
 };
 

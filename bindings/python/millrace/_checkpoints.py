@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from . import _native
-from ._client import Client, job, milliseconds
+from ._client import Client, job, milliseconds, native_of, pairs_of, text_of
 from ._errors import Error, InvalidArgument
 from ._future import Future, Stage
-from ._repository import Listing, Receipt, TensorInfo, infos
-from ._tensors import Batch, Line, batch_of
-
-#: The key of a run's metadata that says which tensors are the same memory as which others.
-TIED = "millrace.tied"
+from ._repository import TIED, Listing, Receipt, TensorInfo, infos, tied_of
+from ._tensors import Batch, Line, batch_of, checked
 
 
 class RunSummary(NamedTuple):
@@ -71,6 +68,11 @@ def _receipt(request: _native.Request) -> Receipt:
 
 def _restored(request: _native.Request) -> Restored:
     return Restored(Receipt(*request.receipt()).step, request.extra())
+
+
+# -1, for None, is the newest.
+def _step(step: int | None) -> int:
+    return -1 if step is None else checked("step", step, 0, 2**63 - 1)
 
 
 def _nothing(_: _native.Request) -> None:
@@ -133,28 +135,32 @@ class Checkpointer:
             else 1
         )
         self._parts = dict(parts or {})
+        self._order = list(tensors)
         batch, self.tied = batch_of(tensors, writable=True)
-        pairs = list((metadata or {}).items())
+        pairs = pairs_of("metadata", metadata)
         if self.tied:
             pairs.append((TIED, json.dumps(self.tied)))
         self._lines = batch.lines
         self._tensors = self._natives(batch)
-        request = client._native.register(
+        request = native_of(client).register(
             self._tensors,
-            name,
+            text_of("name", name),
             group,
-            self.rank,
-            self.world_size,
-            keep,
+            checked("rank", self.rank, 0, 2**32 - 1),
+            checked("world_size", self.world_size, 1, 2**32 - 1),
+            checked("keep", keep, 2, 64),
             1 if on_busy == "refuse" else 0,
             milliseconds(timeout),
-            life if life is not None else started.life if started else 0,
+            checked("life", life if life is not None else started.life if started else 0, 0, 2**64 - 1),
             [(axis, str(place)) for axis, place in (axes or {}).items()],
             pairs,
         )
-        self._native = Future(
-            Stage(request, lambda r: r.checkpointer(self._tensors))
-        ).result()
+        registering = Future(Stage(request, lambda r: r.checkpointer(self._tensors)))
+        try:
+            self._native = registering.result()
+        except BaseException:
+            registering.cancel()
+            raise
 
     def _natives(self, batch: Batch) -> _native.Tensors:
         if not self._parts:
@@ -184,11 +190,15 @@ class Checkpointer:
 
         Raises: the failure of an earlier save, and then does not begin; `Busy`; `NoSpace`.
         """
+        step = checked("step", step, 0, 2**63 - 1)
         staged, durable = self._native.save(step, 1 if snapshot else 0, extra, stream)
         return Saved(step, Future(Stage(staged, _nothing)), Future(Stage(durable, _receipt)))
 
     def fence(self, timeout: float | None = None) -> None:
-        """Waits until the tensors may change. Raises the failure of an earlier save, once."""
+        """Waits until the tensors may change. Raises the failure of an earlier save.
+
+        That is raised once by ``fence`` or ``close``, and once by ``save``.
+        """
         self.fencing().result(timeout)
 
     def fencing(self) -> Future[None]:
@@ -204,7 +214,10 @@ class Checkpointer:
 
         Waits for a save that reads them. Raises: `InvalidArgument` naming what has changed.
         """
-        batch, _ = batch_of(tensors, writable=True)
+        # In the order in which they were registered, whatever that of the dictionary is.
+        known = {name: tensors[name] for name in self._order if name in tensors}
+        known.update(tensors)
+        batch, _ = batch_of(known, writable=True)
         moved = self._natives(batch)
         self.fence()
         self._native.rebind(moved)
@@ -217,7 +230,7 @@ class Checkpointer:
         the tensors have any bytes.
         """
 
-        return Future(Stage(self._native.restore(-1 if step is None else step), _restored))
+        return Future(Stage(self._native.restore(_step(step)), _restored))
 
     def restore(self, step: int | None = None) -> Restored:
         """Does what `restoring` does, and waits."""
@@ -233,6 +246,9 @@ class Checkpointer:
     def closing(self, finished: bool = False) -> Future[None]:
         """Does what `close` does, by a future."""
         return Future(Stage(self._native.close(finished), _nothing))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a checkpointer belongs to its process")
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -277,14 +293,13 @@ class Checkpoints:
 
         def read(request: _native.Request) -> Shard:
             metadata = dict(request.metadata())
-            tied = dict(json.loads(metadata.pop(TIED, "{}")))
+            tied = tied_of(metadata, run)
             provider = Receipt(*request.receipt()).provider
             return Shard(provider, infos(request), dict(request.axes()), metadata, tied)
 
-        at = -1 if step is None else step
-        return Future(
-            Stage(self._client._native.describe_shard(self.group, run, rank, at), read)
-        )
+        rank = checked("rank", rank, 0, 2**32 - 1)
+        request = self._client._native.describe_shard(self.group, run, rank, _step(step))
+        return Future(Stage(request, read))
 
     def load_into(
         self,
@@ -315,18 +330,19 @@ class Checkpoints:
         ]
         batch.synchronize()
         natives = _native.tensors(lines, batch.owners)
-        at, limit = -1 if step is None else step, milliseconds(timeout)
+        at, limit = _step(step), milliseconds(timeout)
         native = self._client._native
         if rank is None:
             request = native.get_global(run, at, natives, self.group, limit)
         else:
+            rank = checked("rank", rank, 0, 2**32 - 1)
             request = native.get_shard(run, rank, at, natives, self.group, limit)
         return Future(Stage(request, _restored))
 
     def newer(self, run: str, than: int = -1, timeout: float | None = None) -> Future[int]:
         """Is over when the run has a complete step after ``than``, and gives it."""
         request = self._client._native.await_step(
-            self.group, run, than, milliseconds(timeout)
+            self.group, run, checked("than", than, -1, 2**63 - 1), milliseconds(timeout)
         )
         return Future(Stage(request, lambda r: Receipt(*r.receipt()).step))
 
@@ -336,6 +352,6 @@ class Checkpoints:
         request = (
             native.erase_run(self.group, run)
             if step is None
-            else native.erase_step(self.group, run, step)
+            else native.erase_step(self.group, run, _step(step))
         )
         return Future(Stage(request, _nothing))

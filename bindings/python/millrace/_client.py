@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numbers
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from . import _native
-from ._errors import NotFound, Unavailable
+from ._errors import InvalidArgument, NotFound, Unavailable
 from ._future import Future, Stage
+from ._tensors import checked
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -17,9 +19,38 @@ if TYPE_CHECKING:
     from ._repository import Repository
 
 
-def milliseconds(seconds: float | None) -> int:
+def milliseconds(seconds: float | None, what: str = "timeout") -> int:
     """0, for None, is the client's timeout."""
-    return 0 if seconds is None else max(1, round(seconds * 1000))
+    if seconds is None:
+        return 0
+    if not isinstance(seconds, numbers.Real) or isinstance(seconds, bool):
+        raise TypeError(f"{what}: seconds, not {type(seconds).__name__}")
+    if not 0 < seconds <= 86_400:
+        raise InvalidArgument(f"{what}: {seconds} s is not more than 0 and at most a day")
+    return max(1, round(seconds * 1000))
+
+
+def text_of(what: str, value: object) -> str:
+    """Returns a string, or raises TypeError naming the argument."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what}: a str, not {type(value).__name__}")
+    return value
+
+
+def pairs_of(what: str, value: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Returns the pairs of a dictionary of strings."""
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what}: a dictionary of strings, not {type(value).__name__}")
+    return [(text_of(f"{what}: a key", k), text_of(f"{what}[{k!r}]", v)) for k, v in value.items()]
+
+
+def native_of(client: Client) -> _native.Client:
+    """Returns what a client stands on."""
+    if not isinstance(client, Client):
+        raise TypeError(f"client: a millrace.Client, not {type(client).__name__}")
+    return client._native
 
 
 class Client:
@@ -51,6 +82,9 @@ class Client:
 
         return Checkpoints(self, group)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client belongs to its process: connect in the other one")
+
     def close(self) -> None:
         """Releases the client. What is in flight goes on, or ends with `Cancelled`."""
         self._handle = None
@@ -72,6 +106,9 @@ class Node:
 
     def __init__(self, native: _native.Node) -> None:
         self._native = native
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a node belongs to its process: give others its address")
 
     @property
     def address(self) -> str:
@@ -128,12 +165,19 @@ def connect(
     def text(path: str | os.PathLike[str] | None) -> str | None:
         return None if path is None else os.fspath(path)
 
+    if isinstance(trust_users, str):
+        raise TypeError("trust_users: a list of names, not a str")
+    if str(address).startswith("tls:") and secret is None and certificate is None:
+        raise InvalidArgument(
+            f"{address}: needs secret=, the file with the cluster's secret, or certificate=, key= "
+            "and authority="
+        )
     request = _native.connect(
         text(address),
         text(secret),
         milliseconds(timeout),
-        milliseconds(connect_timeout),
-        staging_bytes,
+        milliseconds(connect_timeout, "connect_timeout"),
+        checked("staging_bytes", staging_bytes, 0, 2**63 - 1),
         text(certificate),
         text(key),
         text(authority),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import re
 
 from . import _native
 
@@ -127,7 +128,9 @@ _classes = {
 
 def _make(code: int, text: str) -> Error:
     name = _native.code_name(code)
-    return _classes.get(name, Internal)(text.removeprefix(f"{name}: "))
+    # Without the function of the C interface, which nobody here has called.
+    detail = re.sub(r"^millrace_\w+: ", "", text.removeprefix(f"{name}: "))
+    return _classes.get(name, Internal)(detail)
 
 
 _native.set_errors(_make)

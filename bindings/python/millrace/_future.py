@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import collections
 import concurrent.futures
+import logging
 import os
 import threading
 import time
@@ -21,6 +23,8 @@ from . import _native
 from ._errors import Cancelled, Error
 
 T = TypeVar("T")
+
+_log = logging.getLogger("millrace")
 
 _lazy = frozenset(("_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"))
 
@@ -57,6 +61,8 @@ class Future(concurrent.futures.Future[T]):
     # The base class is only initialised when somebody needs what it has, which most futures do
     # without: see __getattr__.
     def __init__(self, stage: Stage[T], *, driven: bool = False) -> None:
+        if _kept:
+            _drop_kept()
         self._stage: Stage[T] | None = stage
         self._lock = threading.Lock()
         self._outcome: tuple[T | None, BaseException | None] | None = None
@@ -80,7 +86,11 @@ class Future(concurrent.futures.Future[T]):
         if outcome is not None:
             self._publish(outcome)
         elif stage is not None:
-            _pump().add(stage.request, self._advance)
+            try:
+                _pump().add(stage.request, self._advance)
+            except BaseException:
+                del self._condition  # the next one tries again
+                raise
 
     def _publish(self, outcome: tuple[T | None, BaseException | None]) -> None:
         value, error = outcome
@@ -129,7 +139,12 @@ class Future(concurrent.futures.Future[T]):
         if not armed:
             return
         if following is not None:
-            _pump().add(following.request, self._advance)
+            try:
+                _pump().add(following.request, self._advance)
+            except Exception as e:  # pylint: disable=broad-except
+                following.request.cancel()
+                self._stage, self._outcome = None, (None, e)
+                self._publish((None, e))
         else:
             self._publish(cast("tuple[T | None, BaseException | None]", self._outcome))
 
@@ -185,6 +200,9 @@ class Future(concurrent.futures.Future[T]):
     def set_exception(self, exception: BaseException | None) -> NoReturn:
         raise concurrent.futures.InvalidStateError("the outcome is that of the operation")
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a future belongs to its process")
+
     def __await__(self) -> Generator[Any, None, T]:
         while not self.done():
             stage = self._stage
@@ -230,8 +248,13 @@ class _Tokens:
     def run(self, timeout_ms: int) -> None:
         for token in self.queue.poll(timeout_ms):
             with self._lock:
-                _, then = self._waiting.pop(token)
-            then()
+                waiting = self._waiting.pop(token)
+            try:
+                waiting[1]()
+            except BaseException:  # pylint: disable=broad-except
+                _log.exception("a callback has failed")
+            # Not under the lock: what it held last may end here.
+            del waiting
 
 
 class _Pump(_Tokens):
@@ -246,6 +269,8 @@ class _Pump(_Tokens):
     def _serve(self) -> None:
         while not self._ending:
             self.run(100)
+            if _kept:
+                _drop_kept()
 
     def end(self) -> None:
         self._ending = True
@@ -301,25 +326,51 @@ def _loop_queue() -> _LoopQueue:
     return found
 
 
-# Keeps the tensors of an operation whose future was dropped.
+# The operations whose futures were dropped, which keep their tensors.
+_kept: collections.deque[_native.Request] = collections.deque()
+
+
+# Called wherever the last reference to a request goes, so it waits for no lock: this thread, or one
+# that waits for it, may have any.
 def _keep(request: _native.Request) -> None:
-    _pump().add(request, lambda: None)
+    global _the_pump
+    _kept.append(request)
+    if _the_pump is None and _making.acquire(blocking=False):
+        try:
+            if _the_pump is None:
+                _the_pump = _Pump()
+        finally:
+            _making.release()
+
+
+def _drop_kept() -> None:
+    for _ in range(len(_kept)):
+        try:
+            request = _kept.popleft()
+        except IndexError:
+            return
+        if not request.wait(0):
+            _kept.append(request)
 
 
 def _forget_parent() -> None:
     global _the_pump, _loops, _making
     _making = threading.Lock()
+    _kept.clear()
     _the_pump = None
     _loops = weakref.WeakKeyDictionary()
 
 
 def _finish() -> None:
     # What reads or writes tensors ends before they do; each operation has a deadline.
-    for request in _native.open_requests():
-        request.wait(None)
-    _native.set_keeper(None)
-    if _the_pump is not None:
-        _the_pump.end()
+    try:
+        for request in _native.open_requests():
+            request.wait(None)
+    finally:
+        _native.set_keeper(None)
+        if _the_pump is not None:
+            _the_pump.end()
+        _native.set_ending()
 
 
 _native.set_keeper(_keep)

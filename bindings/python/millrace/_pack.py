@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import collections
 import json
+import math
 import pickle
+import re
 import struct
 import sys
 from typing import Any
 
 from ._errors import CorruptData, InvalidArgument
-from ._tensors import DTYPES, Batch, empty
+from ._tensors import DTYPES, Batch, empty, number_of
 
 _MAGIC = b"MRX1"
 
@@ -49,8 +51,8 @@ class _Writer:
             return {"$set": [self.value(v, path) for v in x]}
         if hasattr(x, "data_ptr"):
             return self.tensor("$tensor", x.detach().cpu().contiguous())
-        if type(x).__module__ == "numpy":
-            return self.tensor("$array" if hasattr(x, "setflags") and x.ndim else "$scalar", x)
+        if kind.__module__ == "numpy" and getattr(getattr(x, "dtype", None), "kind", "") in "biufc":
+            return self.tensor("$array" if isinstance(x, sys.modules["numpy"].ndarray) else "$scalar", x)
         if not self.use_pickle:
             raise InvalidArgument(
                 f"{path}: {kind.__module__}.{kind.__qualname__} is no JSON, bytes or tensor; "
@@ -60,7 +62,7 @@ class _Writer:
 
     def mapping(self, x: dict[Any, Any], path: str) -> Any:
         if all(type(k) is str and not k.startswith("$") for k in x):
-            return {k: self.value(v, f"{path}.{k}") for k, v in x.items()}
+            return {k: self.value(v, f"{path}.{k}" if path else k) for k, v in x.items()}
         return {
             "$dict": [[self.value(k, path), self.value(v, f"{path}[{k!r}]")] for k, v in x.items()]
         }
@@ -76,11 +78,21 @@ class _Writer:
         return {tag: [x.dtype.str, list(x.shape), self.blob(x.tobytes())]}
 
 
-def pack(value: object, *, use_pickle: bool = False) -> bytes:
+def pack(value: object, *, use_pickle: bool = False, what: str = "") -> bytes:
     """Returns an object as bytes. Raises `InvalidArgument` naming what cannot be kept."""
     writer = _Writer(use_pickle)
-    text = json.dumps(writer.value(value, "extra"), separators=(",", ":")).encode()
+    try:
+        text = json.dumps(writer.value(value, what), separators=(",", ":")).encode()
+    except RecursionError:
+        raise InvalidArgument(f"{what}: it is nested too deeply, or in itself") from None
     return b"".join((_MAGIC, struct.pack("<I", len(text)), text, *writer.blobs))
+
+
+class _NotTrusted(InvalidArgument):
+    pass
+
+
+_array_types = re.compile(r"[<|][biufc][0-9]{1,2}")
 
 
 class _Reader:
@@ -121,11 +133,13 @@ class _Reader:
         if tag in ("$array", "$scalar"):
             import numpy
 
+            if not _array_types.fullmatch(x[0]):
+                raise ValueError(f"elements of {x[0]}")
             array = numpy.frombuffer(self.blob(x[2]), dtype=x[0]).reshape(x[1]).copy()
             return array if tag == "$array" else array[()]
         if tag == "$pickle":
             if not self.trust:
-                raise InvalidArgument(
+                raise _NotTrusted(
                     "these bytes hold pickled objects, which run code when they are read: "
                     "trust=True reads them"
                 )
@@ -133,11 +147,11 @@ class _Reader:
         raise ValueError(f"the tag {tag} is not known")
 
     def tensor(self, dtype: str, shape: list[int], where: list[int]) -> Any:
-        number = next(i for i, (name, _, _) in enumerate(DTYPES) if name == dtype)
-        out = empty("pt", number, shape, None, False)
+        number = number_of(dtype)
         data = self.blob(where)
-        if len(data) != out.numel() * out.element_size():
+        if any(n < 0 for n in shape) or math.prod(shape) * DTYPES[number][2] != len(data) * 8:
             raise ValueError(f"{len(data)} bytes for the shape {shape}")
+        out = empty("pt", number, shape, None, False)
         if data:
             torch = sys.modules["torch"]
             bytes_of = torch.frombuffer(bytearray(data), dtype=torch.uint8)
@@ -155,7 +169,10 @@ def unpack(data: bytes, *, trust: bool = False) -> Any:
     try:
         value = json.loads(data[8 : 8 + size])
         return _Reader(memoryview(data)[8 + size :], trust).value(value)
-    except InvalidArgument:
+    except _NotTrusted:
         raise
-    except (ValueError, TypeError, KeyError, StopIteration) as e:
-        raise CorruptData(f"the bytes that were saved with tensors: {e}") from None
+    except Exception as e:  # pylint: disable=broad-except
+        # What unpickling raises is the program's own.
+        if trust and b'"$pickle"' in data[8 : 8 + size]:
+            raise
+        raise CorruptData(f"the bytes that were saved with tensors: {e!r}") from None

@@ -8,10 +8,10 @@ from types import EllipsisType, TracebackType
 from typing import Any, NamedTuple, Union
 
 from . import _native
-from ._client import Client, milliseconds
+from ._client import Client, milliseconds, pairs_of, text_of
 from ._errors import CorruptData, Error, InvalidArgument, NotFound
 from ._future import Future, Stage
-from ._tensors import DTYPES, Batch, Line, batch_of, empty
+from ._tensors import DTYPES, Batch, Line, batch_of, checked, empty, number_of
 
 #: The key of metadata that says which tensors are the same memory as which others.
 TIED = "millrace.tied"
@@ -77,14 +77,25 @@ def infos(request: _native.Request) -> dict[str, TensorInfo]:
     }
 
 
+def tied_of(metadata: dict[str, str], name: str) -> dict[str, str]:
+    """Takes out of metadata which tensors are the same as which others."""
+    try:
+        tied = json.loads(metadata.pop(TIED, "{}"))
+    except ValueError as e:
+        raise CorruptData(f"{name}: its metadata {TIED}: {e}") from None
+    if not isinstance(tied, dict) or not all(isinstance(first, str) for first in tied.values()):
+        raise CorruptData(f"{name}: its metadata {TIED} is no dictionary of names")
+    return tied
+
+
+def _version(of: int | None) -> int:
+    return 0 if of is None else checked("version", of, 1, 2**63 - 1)
+
+
 def _model(request: _native.Request) -> ModelInfo:
     r = Receipt(*request.receipt())
     metadata = dict(request.metadata())
-    tied = metadata.pop(TIED, "{}")
-    try:
-        aliases = dict(json.loads(tied))
-    except ValueError as e:
-        raise CorruptData(f"{r.name}: its metadata {TIED}: {e}") from None
+    aliases = tied_of(metadata, r.name or "")
     return ModelInfo(
         r.name or "",
         r.provider,
@@ -135,14 +146,14 @@ class Repository:
         `Busy`, `NotFound` for a group without providers.
         """
         batch, tied = batch_of(tensors, writable=False)
-        pairs = list((metadata or {}).items())
+        pairs = pairs_of("metadata", metadata)
         if any(key == TIED for key, _ in pairs):
             raise InvalidArgument(f"metadata: {TIED} is a key of this package's own")
         if tied:
             pairs.append((TIED, json.dumps(tied)))
         batch.synchronize()
         request = self._client._native.put(
-            model,
+            text_of("model", model),
             batch.native(),
             self.group,
             milliseconds(timeout),
@@ -169,8 +180,9 @@ class Repository:
         Raises, by the future: `NotFound`; `InvalidArgument` for another dtype or shape, before any
         byte moves; `CorruptData`.
         """
-        batch, _ = batch_of(tensors, writable=True)
+        batch, tied = batch_of(tensors, writable=True)
         batch.synchronize()
+        model = text_of("model", model)
 
         def get(lines: Sequence[Line], number: int) -> _native.Request:
             return self._client._native.get(
@@ -185,6 +197,15 @@ class Repository:
         def by_description(request: _native.Request) -> Stage[Receipt]:
             info = _model(request)
             lines = []
+            for name, first in tied.items():
+                one, other = info.tied.get(first, first), info.tied.get(name, name)
+                if strict and other not in info.tensors:
+                    raise NotFound(f"{model}: it has no tensor {name}")
+                if one != other and other in info.tensors:
+                    raise InvalidArgument(
+                        f"{model}: {first} and {name} are the same memory here, and two tensors "
+                        "in the model"
+                    )
             for line in batch.lines:
                 name = info.tied.get(line.name, line.name)
                 if name in info.tensors:
@@ -193,14 +214,15 @@ class Repository:
                     raise NotFound(f"{model}: it has no tensor {line.name}")
             if not lines:
                 raise NotFound(f"{model}: it has none of the {len(batch.lines)} tensors")
-            return Stage(get(lines, info.version), _receipt)
+            return Stage(get(lines, _version(version)), _receipt)
 
         def describe(error: Error | None = None) -> Stage[Receipt] | None:
             if error is not None and not isinstance(error, (NotFound, InvalidArgument)):
                 return None
             return Stage(self._describe(model, version), by_description)
 
-        if not strict:
+        # Names for the same memory have to be names of one stored tensor.
+        if tied or not strict:
             stage = describe()
             assert stage is not None
             return Future(stage, driven=True)
@@ -209,7 +231,7 @@ class Repository:
             # What is wrong may be a name; a second failure says which.
             return describe(error) if isinstance(error, NotFound) else None
 
-        return Future(Stage(get(batch.lines, version or 0), _receipt, missing))
+        return Future(Stage(get(batch.lines, _version(version)), _receipt, missing))
 
     def load(
         self,
@@ -233,8 +255,15 @@ class Repository:
         Tensors that were the same memory when they were stored are the same again.
         """
         wanted = None if names is None else list(names)
+        # The newest version may be replaced after it was described, by one that is like it or not.
+        tries = 1 if version is not None else 8
 
-        def read(request: _native.Request) -> Stage[dict[str, Any]]:
+        def describe() -> Stage[dict[str, Any]]:
+            nonlocal tries
+            tries -= 1
+            return Stage(self._describe(model, version), read)
+
+        def read(request: _native.Request) -> Stage[dict[str, Any]] | dict[str, Any]:
             info = _model(request)
             out: dict[str, Any] = {}
             batch = Batch()
@@ -243,17 +272,24 @@ class Repository:
                 if first not in info.tensors:
                     raise NotFound(f"{model}: it has no tensor {name}")
                 if first not in out:
-                    line = _target(batch, first, info.tensors[first], framework, device, raw)
-                    out[first] = line
+                    out[first] = _target(batch, first, info.tensors[first], framework, device, raw)
                 out[name] = out[first]
             keep = set(out if wanted is None else wanted)
+            if not keep:
+                return {}
             batch.synchronize()
             got = self._client._native.get(
-                model, batch.native(), self.group, milliseconds(timeout), info.version
+                model, batch.native(), self.group, milliseconds(timeout), _version(version)
             )
-            return Stage(got, lambda _: {n: t for n, t in out.items() if n in keep})
+            return Stage(
+                got,
+                lambda _: {n: t for n, t in out.items() if n in keep},
+                lambda e: describe()
+                if tries > 0 and isinstance(e, (NotFound, InvalidArgument))
+                else None,
+            )
 
-        return Future(Stage(self._describe(model, version), read), driven=True)
+        return Future(describe(), driven=True)
 
     def safe_open(
         self,
@@ -264,7 +300,10 @@ class Repository:
         version: int | None = None,
         timeout: float | None = None,
     ) -> SafeOpen:
-        """Opens a model as ``safetensors.safe_open`` opens a file: tensors are read as asked for."""
+        """Opens a model as ``safetensors.safe_open`` opens a file: tensors are read as asked for.
+
+        They are those of one version. `NotFound` says that a newer one has taken its place.
+        """
         info = self.describe(model, version=version).result(timeout)
         return SafeOpen(self, info, framework, device, timeout)
 
@@ -298,28 +337,26 @@ class Repository:
         `PeerLost` or `Unavailable`.
         """
         request = self._client._native.await_newer(
-            self.group, model, than, milliseconds(timeout)
+            self.group, model, checked("than", than, 0, 2**63 - 1), milliseconds(timeout)
         )
         return Future(Stage(request, lambda r: Receipt(*r.receipt()).version))
 
     def _describe(self, model: str, version: int | None) -> _native.Request:
-        return self._client._native.describe(self.group, model, version or 0)
+        return self._client._native.describe(
+            self.group, text_of("model", model), _version(version)
+        )
 
 
 # Makes a tensor like the stored one, and adds it to the batch.
 def _target(
     batch: Batch, name: str, info: TensorInfo, framework: str, device: object, raw: bool
 ) -> Any:
-    dtype = _number(info.dtype)
+    dtype = number_of(info.dtype)
     out = empty(framework, dtype, info.shape, device, raw)
     line = batch.add(name, out, writable=True)
     if raw:
         batch.lines[-1] = line._replace(dtype=dtype, shape=info.shape, strides=None)
     return out
-
-
-def _number(dtype: str) -> int:
-    return next(i for i, (name, _, _) in enumerate(DTYPES) if name == dtype)
 
 
 class SafeOpen:
@@ -422,14 +459,16 @@ class Slice:
                 size.append(max(0, last - first))
                 after.append(slice(None, None, step))
                 continue
-            place = part.__index__()  # type: ignore[union-attr]
+            if isinstance(part, (bool, EllipsisType)) or not hasattr(part, "__index__"):
+                raise TypeError(f"{self._name}: an index is a number or a slice, not {part!r}")
+            place = part.__index__()
             if not -length <= place < length:
                 raise IndexError(f"{self._name}: index {place} of a dimension of {length}")
             begin.append(place % length)
             size.append(1)
             after.append(0)
         whole = list(size) == list(shape)
-        dtype = _number(self._info.dtype)
+        dtype = number_of(self._info.dtype)
         out = self._opened._box(self._name, dtype, begin if not whole else [0] * len(shape), size)
         plain = all(isinstance(a, slice) and a.step == 1 for a in after)
         return out if plain else out[tuple(after)]

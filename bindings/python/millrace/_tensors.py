@@ -5,6 +5,7 @@ Nothing is copied here. PyTorch and NumPy are not imported: their objects say wh
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ DTYPES: tuple[tuple[str, str, int], ...] = (
     ("C128", "complex128", 128),
 )
 _number_of = {name: number for number, (_, name, _) in enumerate(DTYPES)}
+_by_name = {name: number for number, (name, _, _) in enumerate(DTYPES)}
 _number_of_torch: dict[Any, int] = {}
 
 # Characters of the struct module, for elements of these sizes.
@@ -45,7 +47,7 @@ _FORMATS.update(dict.fromkeys("bhilqn", "int"), **dict.fromkeys("BHILQNc", "uint
 _TYPESTR = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 # Codes of DLPack.
 _DLPACK = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
-_DLPACK_SMALL = {8: "float8_e4m3fn", 12: "float8_e5m2", 14: "float8_e8m0fnu"}
+_DLPACK_SMALL = {10: "float8_e4m3fn", 12: "float8_e5m2", 14: "float8_e8m0fnu"}
 
 
 class Line(NamedTuple):
@@ -92,16 +94,17 @@ class Batch:
         if not isinstance(name, str):
             raise TypeError(f"the name of a tensor is a str, not {type(name).__name__}")
         if hasattr(tensor, "data_ptr"):
-            self.owners.append(tensor)
             return self._torch(name, tensor)
         if hasattr(tensor, "__cuda_array_interface__"):
             self.owners.append(tensor)
             return _array(name, tensor.__cuda_array_interface__, tensor, writable)
-        # The interface of a NumPy scalar names a copy, which would not live on.
-        if hasattr(tensor, "__array_interface__") and hasattr(tensor, "setflags"):
-            if not (getattr(tensor, "ndim", None) == 0 and not hasattr(tensor, "resize")):
-                self.owners.append(tensor)
-                return _array(name, tensor.__array_interface__, tensor, writable)
+        # Arrays alone: the interface of a NumPy scalar names a copy, which does not live on.
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(tensor, numpy.ndarray):
+            if isinstance(tensor, numpy.ma.MaskedArray):
+                raise InvalidArgument(f"{name}: an array with a mask; give its data or filled()")
+            self.owners.append(tensor)
+            return _array(name, tensor.__array_interface__, tensor, writable)
         if hasattr(tensor, "__dlpack__"):
             return self._dlpack(name, tensor, writable)
         try:
@@ -122,16 +125,16 @@ class Batch:
                 f"{name}: a distributed tensor; give its to_local(), or use "
                 "millrace.torch.Checkpointer"
             )
-        try:
-            address, strides = t.data_ptr(), t.stride()
-        except (RuntimeError, NotImplementedError, ValueError) as e:
-            raise InvalidArgument(f"{name}: {e}") from None
         kind = t.device.type
         if kind not in ("cpu", "cuda") or str(t.layout) != "torch.strided" or t.is_quantized:
             raise InvalidArgument(
                 f"{name}: a tensor on {t.device} with layout {t.layout}"
                 f"{', quantized' if t.is_quantized else ''}: dense ones on cpu and cuda can be used"
             )
+        try:
+            address, strides = t.data_ptr(), t.stride()
+        except (RuntimeError, NotImplementedError, ValueError) as e:
+            raise InvalidArgument(f"{name}: {e}") from None
         if t.is_conj() or t.is_neg():
             raise InvalidArgument(
                 f"{name}: its elements are conjugated or negated when they are read: "
@@ -145,6 +148,8 @@ class Batch:
                     f"{name}: elements of {t.dtype} are not known; give t.view(torch.uint8)"
                 )
             _number_of_torch[t.dtype] = dtype
+        # The memory itself: `t.data = other` would free it.
+        self.owners.append(t.detach())
         if kind == "cuda" and t.device not in self.streams:
             self.streams[t.device] = sys.modules["torch"].cuda.current_stream(t.device)
         if t.is_contiguous():
@@ -187,6 +192,22 @@ class Batch:
         )
 
 
+def number_of(dtype: str) -> int:
+    """Returns the number of an element type by safetensors' name for it."""
+    return _by_name[dtype]
+
+
+def checked(what: str, value: Any, low: int, high: int) -> int:
+    """Returns a whole number. Raises `InvalidArgument` when it is not between the bounds."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what}: a whole number, not {type(value).__name__}") from None
+    if not low <= number <= high:
+        raise InvalidArgument(f"{what}: {number} is not between {low} and {high}")
+    return number
+
+
 def _known(name: str, kind: str, bits: int) -> int:
     dtype = _number_of.get("bool" if kind == "bool" and bits == 8 else f"{kind}{bits}")
     if dtype is None:
@@ -196,7 +217,7 @@ def _known(name: str, kind: str, bits: int) -> int:
 
 # NumPy's interface, and that of CUDA arrays, which is like it.
 def _array(name: str, face: Mapping[str, Any], obj: Any, writable: bool) -> Line:
-    order, kind, size = face["typestr"][0], face["typestr"][1], int(face["typestr"][2:] or 0)
+    order, kind = face["typestr"][0], face["typestr"][1]
     address, read_only = face["data"]
     if writable and read_only:
         raise InvalidArgument(f"{name}: its memory can only be read")
@@ -207,7 +228,7 @@ def _array(name: str, face: Mapping[str, Any], obj: Any, writable: bool) -> Line
             f"{name}: big-endian elements; give a.astype(a.dtype.newbyteorder('='))"
         )
     if kind in _TYPESTR:
-        dtype = _known(name, _TYPESTR[kind], size * 8)
+        dtype = _known(name, _TYPESTR[kind], int(face["typestr"][2:]) * 8)
     else:
         # Types that NumPy does not have, such as ml_dtypes' bfloat16.
         known = _number_of.get(str(getattr(obj, "dtype", "")))
@@ -229,6 +250,8 @@ def batch_of(
     batch, tied = Batch(), {}
     seen: dict[tuple[object, ...], str] = {}
     items = tensors.items() if isinstance(tensors, Mapping) else tensors
+    if not isinstance(tensors, Mapping) and not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"tensors: a dictionary of names and tensors, not {type(tensors).__name__}")
     for name, tensor in items:
         line = batch.add(name, tensor, writable=writable)
         if 0 in line.shape:
@@ -240,6 +263,8 @@ def batch_of(
             tied[name] = first
             batch.lines.pop()
             batch.owners.pop()
+    if not batch.lines:
+        raise InvalidArgument("tensors: there are none")
     return batch, tied
 
 

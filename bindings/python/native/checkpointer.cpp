@@ -8,19 +8,12 @@ namespace {
 
 struct checkpointer {
   millrace_checkpointer* handle = nullptr;
-  /// The registered tensors. They stay until nothing reads them.
+  /// The registered tensors. Requests that read or write them keep them, too.
   ref keeps;
-  bool closed = false;
 
   checkpointer() = default;
   checkpointer(checkpointer&&) = delete;
-  ~checkpointer() {
-    if (handle && !closed) {
-      unlocked other_threads_run;
-      millrace_fence(handle, nullptr);
-    }
-    millrace_checkpointer_release(handle);
-  }
+  ~checkpointer() { millrace_checkpointer_release(handle); }
 };
 
 // Returns the two requests of a save: staged, durable. `stream` is the number of a CUDA stream, or
@@ -39,11 +32,10 @@ PyObject* save(PyObject* self, PyObject* args) {
     if (PyErr_Occurred())
       return nullptr;
   }
+  auto& c = value_of<checkpointer>(self);
   ref staged{box<request>()}, durable{box<request>()};
   if (!staged || !durable)
     return nullptr;
-  auto keep = ref::to(self);
-  auto& c = value_of<checkpointer>(self);
   auto **first = &value_of<request>(staged.get()).handle,
        **second = &value_of<request>(durable.get()).handle;
   auto size = static_cast<std::size_t>(extra_bytes);
@@ -53,15 +45,15 @@ PyObject* save(PyObject* self, PyObject* args) {
           : millrace_save_after(c.handle, cuda_stream, step, flags, extra, size, first, second);
       }))
     return nullptr;
-  // Tensors are kept by the checkpointer, and that by its requests.
-  keep_alive(staged.get(), self);
-  keep_alive(durable.get(), self);
+  keep_alive(staged.get(), c.keeps.get());
+  keep_alive(durable.get(), c.keeps.get());
   return Py_BuildValue("(NN)", staged.release(), durable.release());
 }
 
 PyObject* fence(PyObject* self, PyObject*) {
   auto* handle = value_of<checkpointer>(self).handle;
-  return begun(self, [&](auto** out) { return millrace_fence(handle, out); });
+  auto keep = ref::to(self);
+  return begun(nullptr, [&](auto** out) { return millrace_fence(handle, out); });
 }
 
 PyObject* fence_stream(PyObject* self, PyObject* stream) {
@@ -92,8 +84,9 @@ PyObject* restore(PyObject* self, PyObject* args) {
   long long step;
   if (!PyArg_ParseTuple(args, "L:restore", &step))
     return nullptr;
-  auto* handle = value_of<checkpointer>(self).handle;
-  return begun(self, [&](auto** out) { return millrace_restore(handle, step, out); });
+  auto& c = value_of<checkpointer>(self);
+  auto keep = ref::to(self);
+  return begun(c.keeps.get(), [&](auto** out) { return millrace_restore(c.handle, step, out); });
 }
 
 PyObject* close(PyObject* self, PyObject* args) {
@@ -101,18 +94,18 @@ PyObject* close(PyObject* self, PyObject* args) {
   if (!PyArg_ParseTuple(args, "p:close", &finished))
     return nullptr;
   auto& c = value_of<checkpointer>(self);
-  auto* made = begun(self, [&](auto** out) { return millrace_close(c.handle, finished, out); });
-  c.closed = c.closed || made;
-  return made;
+  auto keep = ref::to(self);
+  // A save in flight still reads them.
+  return begun(c.keeps.get(), [&](auto** out) { return millrace_close(c.handle, finished, out); });
 }
 
 PyMethodDef methods[] = {
-  {"save", save, METH_VARARGS, nullptr},
-  {"fence", fence, METH_NOARGS, nullptr},
-  {"fence_stream", fence_stream, METH_O, nullptr},
-  {"rebind", rebind, METH_VARARGS, nullptr},
-  {"restore", restore, METH_VARARGS, nullptr},
-  {"close", close, METH_VARARGS, nullptr},
+  {"save", safe<save>, METH_VARARGS, nullptr},
+  {"fence", safe<fence>, METH_NOARGS, nullptr},
+  {"fence_stream", safe<fence_stream>, METH_O, nullptr},
+  {"rebind", safe<rebind>, METH_VARARGS, nullptr},
+  {"restore", safe<restore>, METH_VARARGS, nullptr},
+  {"close", safe<close>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -259,28 +259,28 @@ PyObject* open(PyObject*, PyObject* args) {
 }
 
 PyMethodDef methods[] = {
-  {"put", put, METH_VARARGS, nullptr},
-  {"get", get, METH_VARARGS, nullptr},
-  {"await_newer", await_newer, METH_VARARGS, nullptr},
-  {"describe", describe, METH_VARARGS, nullptr},
-  {"list", by_name<millrace_list>, METH_VARARGS, nullptr},
-  {"erase", by_name<millrace_erase>, METH_VARARGS, nullptr},
-  {"pin", pin, METH_VARARGS, nullptr},
-  {"register", register_shard, METH_VARARGS, nullptr},
-  {"await_step", await_step, METH_VARARGS, nullptr},
-  {"get_shard", get_shard, METH_VARARGS, nullptr},
-  {"get_global", get_global, METH_VARARGS, nullptr},
-  {"list_runs", by_name<millrace_list_runs>, METH_VARARGS, nullptr},
-  {"list_steps", by_name<millrace_list_steps>, METH_VARARGS, nullptr},
-  {"describe_shard", describe_shard, METH_VARARGS, nullptr},
-  {"erase_run", by_name<millrace_erase_run>, METH_VARARGS, nullptr},
-  {"erase_step", erase_step, METH_VARARGS, nullptr},
+  {"put", safe<put>, METH_VARARGS, nullptr},
+  {"get", safe<get>, METH_VARARGS, nullptr},
+  {"await_newer", safe<await_newer>, METH_VARARGS, nullptr},
+  {"describe", safe<describe>, METH_VARARGS, nullptr},
+  {"list", safe<by_name<millrace_list>>, METH_VARARGS, nullptr},
+  {"erase", safe<by_name<millrace_erase>>, METH_VARARGS, nullptr},
+  {"pin", safe<pin>, METH_VARARGS, nullptr},
+  {"register", safe<register_shard>, METH_VARARGS, nullptr},
+  {"await_step", safe<await_step>, METH_VARARGS, nullptr},
+  {"get_shard", safe<get_shard>, METH_VARARGS, nullptr},
+  {"get_global", safe<get_global>, METH_VARARGS, nullptr},
+  {"list_runs", safe<by_name<millrace_list_runs>>, METH_VARARGS, nullptr},
+  {"list_steps", safe<by_name<millrace_list_steps>>, METH_VARARGS, nullptr},
+  {"describe_shard", safe<describe_shard>, METH_VARARGS, nullptr},
+  {"erase_run", safe<by_name<millrace_erase_run>>, METH_VARARGS, nullptr},
+  {"erase_step", safe<erase_step>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 
 PyMethodDef functions[] = {
-  {"connect", connect, METH_VARARGS, nullptr},
-  {"open", open, METH_VARARGS, nullptr},
+  {"connect", safe<connect>, METH_VARARGS, nullptr},
+  {"open", safe<open>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -2,6 +2,10 @@
 // `millrace` alone, which gives arguments their names, defaults and checks.
 #include "object.hpp"
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstring>
 
 namespace millrace::python {
@@ -14,6 +18,14 @@ PyObject* factory = nullptr;
 
 PyObject* set_errors(PyObject*, PyObject* callable) {
   factory = ref::to(callable).release();
+  Py_RETURN_NONE;
+}
+
+// The thread that ends the interpreter; 0: none yet.
+std::atomic<pthread_t> ending = 0;
+
+PyObject* set_ending(PyObject*, PyObject*) {
+  ending = pthread_self();
   Py_RETURN_NONE;
 }
 
@@ -40,18 +52,28 @@ PyObject* job(PyObject*, PyObject*) {
 }
 
 PyMethodDef functions[] = {
-  {"set_errors", set_errors, METH_O, nullptr},
-  {"code_name", code_name, METH_O, nullptr},
-  {"version", version, METH_NOARGS, nullptr},
-  {"job", job, METH_NOARGS, nullptr},
+  {"set_ending", safe<set_ending>, METH_NOARGS, nullptr},
+  {"set_errors", safe<set_errors>, METH_O, nullptr},
+  {"code_name", safe<code_name>, METH_O, nullptr},
+  {"version", safe<version>, METH_NOARGS, nullptr},
+  {"job", safe<job>, METH_NOARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 
 } // namespace
 
-ref error_of(millrace_code code, const char* text) {
-  // Bytes of paths in the text need not be UTF-8.
-  ref words{PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace")};
+void unlocked::stay_if_ending() {
+  auto by = ending.load();
+  while (by != 0 && !pthread_equal(by, pthread_self()))
+    pause();
+}
+
+PyObject* text(const char* of) {
+  return PyUnicode_DecodeUTF8(of, static_cast<Py_ssize_t>(std::strlen(of)), "replace");
+}
+
+ref error_of(millrace_code code, const char* said) {
+  ref words{text(said)};
   ref number{PyLong_FromLong(code)};
   if (!words || !number || !factory)
     return {};

@@ -40,14 +40,14 @@ PyObject* embed(PyObject*, PyObject* args) {
 }
 
 PyMethodDef methods[] = {
-  {"client", make_client, METH_NOARGS, nullptr},
-  {"address", address, METH_NOARGS, nullptr},
-  {"stop", stop, METH_NOARGS, nullptr},
+  {"client", safe<make_client>, METH_NOARGS, nullptr},
+  {"address", safe<address>, METH_NOARGS, nullptr},
+  {"stop", safe<stop>, METH_NOARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 
 PyMethodDef functions[] = {
-  {"embed", embed, METH_VARARGS, nullptr},
+  {"embed", safe<embed>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -10,6 +10,7 @@
 #include <millrace.h>
 
 #include <cstdint>
+#include <exception>
 #include <new>
 #include <utility>
 #include <vector>
@@ -50,10 +51,16 @@ public:
   unlocked() : state_(PyEval_SaveThread()) {}
   unlocked(const unlocked&) = delete;
   unlocked& operator=(const unlocked&) = delete;
-  /// Where the interpreter has ended meanwhile, older versions end the thread here, by unwinding.
-  ~unlocked() noexcept(false) { PyEval_RestoreThread(state_); }
+  /// A daemon thread that comes back while the interpreter ends stays here, as in later versions of
+  /// Python. Earlier ones would unwind it.
+  ~unlocked() {
+    stay_if_ending();
+    PyEval_RestoreThread(state_);
+  }
 
 private:
+  static void stay_if_ending();
+
   PyThreadState* state_;
 };
 
@@ -61,6 +68,9 @@ private:
 PyObject* fail(millrace_code code);
 /// Makes that exception, and raises nothing.
 ref error_of(millrace_code code, const char* text);
+
+/// Returns a string; bytes of paths in it need not be UTF-8. Null: with an exception.
+PyObject* text(const char* of);
 
 /// The object of Python that holds a T.
 template <class T>
@@ -108,6 +118,17 @@ bool add_type(
     slots.data()};
   type_of<T> = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   return type_of<T> && PyModule_AddType(module, type_of<T>) == 0;
+}
+
+/// A function of the module that raises MemoryError when memory lacks. What unwinds a thread whose
+/// interpreter has ended passes.
+template <PyCFunction f>
+PyObject* safe(PyObject* self, PyObject* args) {
+  try {
+    return f(self, args);
+  } catch (const std::exception&) {
+    return PyErr_NoMemory();
+  }
 }
 
 /// Reads an argument "O" that must hold a T; for `PyArg_ParseTuple` with "O&".

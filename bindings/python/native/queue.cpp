@@ -65,14 +65,14 @@ PyObject* poll(PyObject* self, PyObject* args) {
 }
 
 PyMethodDef methods[] = {
-  {"fileno", fileno, METH_NOARGS, nullptr},
-  {"add", add, METH_VARARGS, nullptr},
-  {"poll", poll, METH_VARARGS, nullptr},
+  {"fileno", safe<fileno>, METH_NOARGS, nullptr},
+  {"add", safe<add>, METH_VARARGS, nullptr},
+  {"poll", safe<poll>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 
 PyMethodDef functions[] = {
-  {"queue", make_queue, METH_VARARGS, nullptr},
+  {"queue", safe<make_queue>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -206,7 +206,7 @@ PyObject* silent(PyObject* self, PyObject*) {
     auto* line = millrace_request_silent(value_of<request>(self).handle, i);
     if (!line)
       break;
-    ref item{PyUnicode_FromString(line)};
+    ref item{text(line)};
     if (!item || PyList_Append(list.get(), item.get()) != 0)
       return nullptr;
   }
@@ -232,6 +232,7 @@ PyObject* checkpointer(PyObject* self, PyObject* keeps) {
 }
 
 // Hands what an object had, which nothing refers to and whose tensors are in use, to the keeper.
+// Where that fails the tensors stay for good.
 void hand_over(request& r) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -239,10 +240,16 @@ void hand_over(request& r) {
   if (successor) {
     auto& s = value_of<request>(successor.get());
     std::swap(s.handle, r.handle);
-    keep_alive(successor.get(), r.keeps.get());
+    s.keeps = std::move(r.keeps);
+    keeping().insert(successor.get());
     ref done{PyObject_CallFunctionObjArgs(keeper, successor.get(), nullptr)};
-    if (!done)
+    if (!done) {
       PyErr_WriteUnraisable(keeper);
+      successor.release();
+    }
+  } else {
+    r.handle = nullptr;
+    r.keeps.release();
   }
   PyErr_Restore(type, value, trace);
 }
@@ -271,27 +278,27 @@ PyObject* open_requests(PyObject*, PyObject*) {
 }
 
 PyMethodDef methods[] = {
-  {"wait", wait, METH_VARARGS, nullptr},
-  {"cancel", cancel, METH_NOARGS, nullptr},
-  {"error", error, METH_NOARGS, nullptr},
-  {"receipt", receipt, METH_NOARGS, nullptr},
-  {"extra", extra, METH_NOARGS, nullptr},
-  {"models", models, METH_NOARGS, nullptr},
-  {"runs", runs, METH_NOARGS, nullptr},
-  {"steps", steps, METH_NOARGS, nullptr},
-  {"tensors", tensors_of, METH_NOARGS, nullptr},
-  {"metadata", metadata, METH_NOARGS, nullptr},
-  {"axes", axes, METH_NOARGS, nullptr},
-  {"silent", silent, METH_NOARGS, nullptr},
-  {"client", client, METH_NOARGS, nullptr},
-  {"node", node, METH_NOARGS, nullptr},
-  {"checkpointer", checkpointer, METH_O, nullptr},
+  {"wait", safe<wait>, METH_VARARGS, nullptr},
+  {"cancel", safe<cancel>, METH_NOARGS, nullptr},
+  {"error", safe<error>, METH_NOARGS, nullptr},
+  {"receipt", safe<receipt>, METH_NOARGS, nullptr},
+  {"extra", safe<extra>, METH_NOARGS, nullptr},
+  {"models", safe<models>, METH_NOARGS, nullptr},
+  {"runs", safe<runs>, METH_NOARGS, nullptr},
+  {"steps", safe<steps>, METH_NOARGS, nullptr},
+  {"tensors", safe<tensors_of>, METH_NOARGS, nullptr},
+  {"metadata", safe<metadata>, METH_NOARGS, nullptr},
+  {"axes", safe<axes>, METH_NOARGS, nullptr},
+  {"silent", safe<silent>, METH_NOARGS, nullptr},
+  {"client", safe<client>, METH_NOARGS, nullptr},
+  {"node", safe<node>, METH_NOARGS, nullptr},
+  {"checkpointer", safe<checkpointer>, METH_O, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 
 PyMethodDef functions[] = {
-  {"set_keeper", set_keeper, METH_O, nullptr},
-  {"open_requests", open_requests, METH_NOARGS, nullptr},
+  {"set_keeper", safe<set_keeper>, METH_O, nullptr},
+  {"open_requests", safe<open_requests>, METH_NOARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -53,7 +53,10 @@ bool read_tensor(PyObject* line, tensors& out) {
   t.name = kept.c_str();
   t.data = reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
   t.dtype = dtype;
-  t.rank = static_cast<std::int32_t>(PySequence_Size(shape));
+  auto rank = PySequence_Size(shape);
+  if (rank < 0)
+    return false;
+  t.rank = static_cast<std::int32_t>(rank);
   if (
     !read_numbers(shape, out.numbers, t.shape) ||
     !read_numbers(strides, out.strides, t.strides_bytes) ||
@@ -101,12 +104,12 @@ Py_ssize_t length(PyObject* self) {
 }
 
 PyMethodDef methods[] = {
-  {"addresses", addresses, METH_NOARGS, nullptr},
+  {"addresses", safe<addresses>, METH_NOARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 
 PyMethodDef functions[] = {
-  {"tensors", make_tensors, METH_VARARGS, nullptr},
+  {"tensors", safe<make_tensors>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

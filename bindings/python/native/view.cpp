@@ -146,8 +146,8 @@ PyObject* make_dlpack(PyObject*, PyObject* args) {
 }
 
 PyMethodDef functions[] = {
-  {"buffer", make_buffer, METH_VARARGS, nullptr},
-  {"dlpack", make_dlpack, METH_VARARGS, nullptr},
+  {"buffer", safe<make_buffer>, METH_VARARGS, nullptr},
+  {"dlpack", safe<make_dlpack>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -8,48 +8,50 @@ namespace millrace::python {
 
 namespace {
 
-// A place of a tensor: a dictionary of a module or an optimizer, and the key in it.
-struct place {
+// A dictionary of a module or an optimizer, and the values that it must still have, in order. Null:
+// any value.
+struct contents {
   ref dictionary;
-  ref key;
-
-  // Returns the object there, borrowed; null when there is none.
-  PyObject* object() const { return PyDict_GetItemWithError(dictionary.get(), key.get()); }
+  std::vector<ref> values;
 };
 
-// A buffer that forward passes change, and its copy, which is what is registered.
+struct tensor_at {
+  ref tensor;
+  void* address = nullptr;
+};
+
+// A buffer of a module, which forward passes change or replace, and its copy, which is what is
+// registered.
 struct copied {
-  place from;
+  ref dictionary;
+  ref key;
   void* to = nullptr;
   std::size_t size_bytes = 0;
+  /// What a buffer must be like.
+  ref dtype, shape, device;
+  /// The last one that was.
+  tensor_at last;
 };
 
 struct watch {
-  std::vector<place> places;
-  std::vector<void*> addresses;
-  std::vector<std::pair<ref, Py_ssize_t>> sizes;
+  std::vector<contents> dictionaries;
+  std::vector<tensor_at> tensors;
   std::vector<copied> copies;
-  ref data_ptr;
 
   watch() = default;
   watch(watch&&) = delete;
 };
 
+PyObject* interned(const char* name) { return PyUnicode_InternFromString(name); }
+
 // Asks a tensor where its elements lie. False: with an exception.
-bool address_of(const watch& w, PyObject* tensor, void*& out) {
-  ref number{PyObject_CallMethodObjArgs(tensor, w.data_ptr.get(), nullptr)};
+bool address_of(PyObject* tensor, void*& out) {
+  static auto* data_ptr = interned("data_ptr");
+  ref number{PyObject_CallMethodObjArgs(tensor, data_ptr, nullptr)};
   if (!number)
     return false;
   out = PyLong_AsVoidPtr(number.get());
   return !PyErr_Occurred();
-}
-
-bool read_place(PyObject* line, place& out) {
-  PyObject *dictionary, *key;
-  if (!PyArg_ParseTuple(line, "O!O", &PyDict_Type, &dictionary, &key))
-    return false;
-  out = {ref::to(dictionary), ref::to(key)};
-  return true;
 }
 
 // Calls `read(item)` for each item of a sequence, until one fails.
@@ -64,100 +66,142 @@ bool each(PyObject* sequence, F&& read) {
   return count >= 0;
 }
 
-// (places, dictionaries whose sizes must stay, copies). Places are (dictionary, key), copies
-// (dictionary, key, address, bytes).
+bool read_contents(PyObject* line, watch& w) {
+  PyObject *dictionary, *values;
+  if (!PyArg_ParseTuple(line, "O!O", &PyDict_Type, &dictionary, &values))
+    return false;
+  contents c{ref::to(dictionary), {}};
+  if (!each(values, [&](PyObject* value) {
+        c.values.push_back(value == Py_Ellipsis ? ref{} : ref::to(value));
+        return true;
+      }))
+    return false;
+  w.dictionaries.push_back(std::move(c));
+  return true;
+}
+
+bool read_copy(PyObject* line, watch& w) {
+  PyObject *dictionary, *key, *dtype, *shape, *device;
+  unsigned long long address, size_bytes;
+  if (!PyArg_ParseTuple(
+        line, "O!OKKOOO", &PyDict_Type, &dictionary, &key, &address, &size_bytes, &dtype, &shape,
+        &device))
+    return false;
+  w.copies.push_back(
+    {ref::to(dictionary),
+     ref::to(key),
+     reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)),
+     size_bytes,
+     ref::to(dtype),
+     ref::to(shape),
+     ref::to(device),
+     {}});
+  return true;
+}
+
+// (dictionaries, tensors, copies): dictionaries are (dictionary, values), where `...` is any value;
+// copies (dictionary, key, address, bytes, dtype, shape, device).
 PyObject* make_watch(PyObject*, PyObject* args) {
-  PyObject *places, *dictionaries, *copies;
-  if (!PyArg_ParseTuple(args, "OOO:watch", &places, &dictionaries, &copies))
+  PyObject *dictionaries, *all, *copies;
+  if (!PyArg_ParseTuple(args, "OOO:watch", &dictionaries, &all, &copies))
     return nullptr;
   ref made{box<watch>()};
   if (!made)
     return nullptr;
   auto& w = value_of<watch>(made.get());
-  w.data_ptr = ref{PyUnicode_InternFromString("data_ptr")};
-  bool read = w.data_ptr &&
-    each(places,
-         [&](PyObject* line) {
-           place p;
-           void* address = nullptr;
-           if (!read_place(line, p))
-             return false;
-           auto* tensor = p.object();
-           if (!tensor || !address_of(w, tensor, address)) {
-             if (!PyErr_Occurred())
-               PyErr_SetString(PyExc_KeyError, "a watched tensor is not there");
-             return false;
-           }
-           w.places.push_back(std::move(p));
-           w.addresses.push_back(address);
-           return true;
+  auto read = each(dictionaries, [&](PyObject* line) { return read_contents(line, w); }) &&
+    each(all,
+         [&](PyObject* tensor) {
+           tensor_at at{ref::to(tensor), nullptr};
+           auto known = address_of(tensor, at.address);
+           w.tensors.push_back(std::move(at));
+           return known;
          }) &&
-    each(dictionaries,
-         [&](PyObject* dictionary) {
-           w.sizes.emplace_back(ref::to(dictionary), PyDict_Size(dictionary));
-           return w.sizes.back().second >= 0;
-         }) &&
-    each(copies, [&](PyObject* line) {
-                PyObject *dictionary, *key;
-                unsigned long long address, size_bytes;
-                if (!PyArg_ParseTuple(
-                      line, "O!OKK", &PyDict_Type, &dictionary, &key, &address, &size_bytes))
-                  return false;
-                w.copies.push_back(
-                  {{ref::to(dictionary), ref::to(key)},
-                   reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)),
-                   size_bytes});
-                return true;
-              });
+    each(copies, [&](PyObject* line) { return read_copy(line, w); });
   return read ? made.release() : nullptr;
 }
 
-// Returns whether all is as it was: every tensor in its place and at its address, and no others.
+bool has_still(const contents& c) {
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  std::size_t i = 0;
+  while (PyDict_Next(c.dictionary.get(), &at, &key, &value)) {
+    if (i == c.values.size() || (c.values[i] && c.values[i].get() != value))
+      return false;
+    ++i;
+  }
+  return i == c.values.size();
+}
+
+// Returns whether all is as it was: the same objects in the same places, and tensors at the same
+// addresses.
 PyObject* same(PyObject* self, PyObject*) {
   auto& w = value_of<watch>(self);
-  for (auto& [dictionary, size] : w.sizes)
-    if (PyDict_Size(dictionary.get()) != size)
+  for (auto& c : w.dictionaries)
+    if (!has_still(c))
       Py_RETURN_FALSE;
-  for (std::size_t i = 0; i < w.places.size(); ++i) {
+  for (auto& t : w.tensors) {
     void* address = nullptr;
-    auto* tensor = w.places[i].object();
-    if (!tensor || tensor == Py_None) {
-      PyErr_Clear();
-      Py_RETURN_FALSE;
-    }
-    if (!address_of(w, tensor, address))
+    if (!address_of(t.tensor.get(), address))
       return nullptr;
-    if (address != w.addresses[i])
+    if (address != t.address)
       Py_RETURN_FALSE;
   }
   Py_RETURN_TRUE;
 }
 
+// Whether `tensor` has an attribute that equals `wanted`. With an exception: false.
+bool has(PyObject* tensor, PyObject* name, const ref& wanted) {
+  ref found{PyObject_GetAttr(tensor, name)};
+  return found &&
+    (found.get() == wanted.get() ||
+     PyObject_RichCompareBool(found.get(), wanted.get(), Py_EQ) == 1);
+}
+
+// Whether the buffer can be copied as the registered one. It is looked at again when it is another
+// object, or lies elsewhere.
+bool is_alike(copied& c, PyObject* tensor, void* address) {
+  if (c.last.tensor.get() == tensor && c.last.address == address)
+    return true;
+  static auto *dtype = interned("dtype"), *shape = interned("shape"), *device = interned("device"),
+              *is_contiguous = interned("is_contiguous");
+  ref dense{PyObject_CallMethodObjArgs(tensor, is_contiguous, nullptr)};
+  if (
+    dense.get() != Py_True || !has(tensor, dtype, c.dtype) || !has(tensor, shape, c.shape) ||
+    !has(tensor, device, c.device))
+    return false;
+  c.last.tensor = ref::to(tensor);
+  c.last.address = address;
+  return true;
+}
+
 // Copies each buffer to where it is registered. They are dense, and lie in the host's memory.
+// Returns False, and may have copied some, when one is not like the one that was registered.
 PyObject* copy(PyObject* self, PyObject*) {
   auto& w = value_of<watch>(self);
   for (auto& c : w.copies) {
     void* address = nullptr;
-    auto* tensor = c.from.object();
-    if (!tensor || !address_of(w, tensor, address)) {
-      if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_KeyError, "a watched buffer is not there");
-      return nullptr;
+    auto tensor = ref::to(PyDict_GetItemWithError(c.dictionary.get(), c.key.get()));
+    if (
+      !tensor || tensor.get() == Py_None || !address_of(tensor.get(), address) ||
+      !is_alike(c, tensor.get(), address)) {
+      PyErr_Clear();
+      Py_RETURN_FALSE;
     }
     if (c.size_bytes > 0)
       std::memcpy(c.to, address, c.size_bytes);
   }
-  Py_RETURN_NONE;
+  Py_RETURN_TRUE;
 }
 
 PyMethodDef methods[] = {
-  {"same", same, METH_NOARGS, nullptr},
-  {"copy", copy, METH_NOARGS, nullptr},
+  {"same", safe<same>, METH_NOARGS, nullptr},
+  {"copy", safe<copy>, METH_NOARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 
 PyMethodDef functions[] = {
-  {"watch", make_watch, METH_VARARGS, nullptr},
+  {"watch", safe<make_watch>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -278,3 +278,45 @@ def test_a_spawned_child_connects(node):
     assert queue.get(timeout=60) == "stored"
     child.join(60)
     assert child.exitcode == 0
+
+
+def test_callbacks_that_fail_do_not_end_the_others(repo, name):
+    def fails(future):
+        raise SystemExit(3)
+
+    for _ in range(2):
+        first = repo.newer(name, timeout=60)
+        first.add_done_callback(fails)
+        came = threading.Event()
+        second = repo.newer(name, timeout=60)
+        second.add_done_callback(lambda f: came.set())
+        repo.store(name, {"a": np.zeros(1)}).result()
+        assert came.wait(60)
+        repo.erase(name).result()
+
+
+def test_callbacks_may_hold_what_is_under_way(repo, name):
+    class Holder:
+        def __init__(self):
+            self.store = repo.store(name, {"a": np.zeros(1 << 22, "uint8")})
+
+        def __call__(self, future):
+            pass
+
+    for i in range(20):
+        future = repo.newer(f"{name}/none", timeout=0.01)
+        future.add_done_callback(Holder())
+        del future
+    came = threading.Event()
+    repo.newer(f"{name}/none", timeout=0.05).add_done_callback(lambda f: came.set())
+    assert came.wait(60)
+
+
+def test_objects_say_that_they_belong_to_their_process(client, repo, name):
+    import copy
+    import pickle
+
+    for thing in (client, repo.store(name, {"a": b"b"})):
+        for way in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="process"):
+                way(thing)

@@ -147,3 +147,72 @@ def test_every_code_has_a_class():
     for cls in _errors._classes.values():
         error = cls("what, where")
         assert str(error) == "what, where" and isinstance(error, mr.Error)
+
+
+def test_a_model_that_is_stored_again_and_again_can_be_loaded(repo, name):
+    import threading
+
+    ended = threading.Event()
+
+    def stores():
+        i = 0
+        while not ended.is_set():
+            i += 1
+            repo.store(name, {"a": np.full(1000, i), "b": np.full(1000, i)}).result()
+
+    repo.store(name, {"a": np.zeros(1000, int), "b": np.zeros(1000, int)}).result()
+    thread = threading.Thread(target=stores)
+    thread.start()
+    try:
+        for _ in range(200):
+            loaded = repo.load(name, framework="np").result()
+            assert (loaded["a"] == loaded["b"]).all() and len(set(loaded["a"])) == 1
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_names_for_the_same_memory_are_names_of_one_tensor(repo, name):
+    a = np.arange(6.0)
+    repo.store(name, {"a": a, "b": a + 10, "c": a}).result()
+    x = np.zeros(6)
+    with pytest.raises(mr.InvalidArgument, match="a and b are the same memory"):
+        repo.load_into(name, {"a": x, "b": x}).result()
+    with pytest.raises(mr.NotFound, match="gamma"):
+        repo.load_into(name, {"a": x, "gamma": x}).result()
+    repo.load_into(name, {"a": x, "c": x}).result()
+    assert (x == a).all()
+
+
+def test_wrong_arguments_are_named(client, repo, name):
+    a = {"a": np.zeros(1)}
+    wrong = [
+        (lambda: repo.store(3, a), TypeError, "model"),
+        (lambda: repo.store(name, {}), mr.InvalidArgument, "there are none"),
+        (lambda: repo.store(name, 3), TypeError, "tensors"),
+        (lambda: repo.store(name, a, metadata=["x"]), TypeError, "metadata"),
+        (lambda: repo.store(name, a, metadata={"x": 3}), TypeError, "metadata"),
+        (lambda: repo.store(name, a, timeout=-1), mr.InvalidArgument, "timeout"),
+        (lambda: repo.store(name, a, timeout=float("nan")), mr.InvalidArgument, "timeout"),
+        (lambda: repo.store(name, a, timeout="3"), TypeError, "timeout"),
+        (lambda: repo.describe(3), TypeError, "model"),
+        (lambda: repo.describe(name, version=2**64), mr.InvalidArgument, "version"),
+        (lambda: repo.describe(name, version="1"), TypeError, "version"),
+        (lambda: repo.newer(name, -1), mr.InvalidArgument, "than"),
+        (lambda: mr.connect(trust_users="millrace"), TypeError, "trust_users"),
+        (lambda: mr.connect("tls://host:1"), mr.InvalidArgument, "secret="),
+        (lambda: mr.connect(timeout=-1), mr.InvalidArgument, "timeout"),
+        (lambda: mr.Checkpointer(a, name, client=3), TypeError, "client"),
+        (lambda: mr.Checkpointer(a, name, client=client, keep=2**32 + 2), mr.InvalidArgument, "keep"),
+        (lambda: repo.store(name, {"t": np.zeros(1, "M8[D]")}), mr.InvalidArgument, "t: "),
+        (lambda: repo.store(name, {"m": np.ma.masked_equal([1, 2], 1)}), mr.InvalidArgument, "mask"),
+    ]
+    for call, error, text in wrong:
+        with pytest.raises(error, match=text) as raised:
+            call()
+        assert "millrace_" not in str(raised.value)
+    with mr.Checkpointer(a, name, client=client) as ck:
+        with pytest.raises(mr.InvalidArgument, match="step"):
+            ck.save(2**64 + 1)
+        ck.save(np.int64(4)).durable.result(60)
+        assert ck.restore().step == 4

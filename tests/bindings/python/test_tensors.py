@@ -173,3 +173,12 @@ def test_one_batch_keeps_the_first_of_those_that_are_the_same():
     batch, tied = batch_of({"a": a, "b": a, "c": a[:0], "d": a[:0]}, writable=False)
     assert [line.name for line in batch.lines] == ["a", "c", "d"] and tied == {"b": "a"}
     assert len(batch.owners) == 3
+
+
+def test_numpy_scalars_are_what_they_were(repo, name):
+    scalars = {f"s{i}": np.float64(i) for i in range(200)}
+    scalars.update((f"c{i}", np.complex128(i + 1j)) for i in range(200))
+    repo.store(name, scalars).result()
+    loaded = repo.load(name, framework="np").result()
+    for key, value in scalars.items():
+        assert loaded[key] == value, key

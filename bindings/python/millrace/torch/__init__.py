@@ -49,11 +49,11 @@ def save(
 
     def taken(x: Any, path: str) -> Any:
         if isinstance(x, torch.Tensor):
-            name = path or "tensor"
-            unique, count = name, 1
+            first = path or "tensor"
+            unique, count = first, 1
             while unique in tensors or unique == _REST:
                 count += 1
-                unique = f"{name}#{count}"
+                unique = f"{first}#{count}"
             tensors[unique] = x
             return {"$ref": unique, "grad": x.requires_grad, "parameter": _is_parameter(x)}
         if isinstance(x, dict):
@@ -61,9 +61,13 @@ def save(
         if isinstance(x, (list, tuple)) and type(x) in (list, tuple):
             items = [taken(v, _join(path, i)) for i, v in enumerate(x)]
             return items if type(x) is list else {"$items": items}
+        pack(x, use_pickle=pickle, what=path or name)  # says where something is that cannot be kept
         return {"$value": x}
 
-    rest = pack(taken(obj, ""), use_pickle=pickle)
+    try:
+        rest = pack(taken(obj, ""), use_pickle=pickle)
+    except RecursionError:
+        raise InvalidArgument(f"{name}: it is nested too deeply, or in itself") from None
     tensors[_REST] = rest
     repository = (client if client is not None else connect()).repository(group)
     return repository.store(name, tensors, timeout=timeout)

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import logging
+import math
+import os
 import types
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import torch
 
 from .. import _native
 from .._checkpoints import Checkpointer as Shard
-from .._checkpoints import Restored, Saved
+from .._checkpoints import Saved
 from .._client import Client, connect, job
-from .._errors import Error, InvalidArgument, NotFound
+from .._errors import CorruptData, DeadlineExceeded, Error, InvalidArgument, NotFound
 from .._future import finished
 from .._pack import pack, unpack
-from .._repository import Receipt
-from .._tensors import Batch
+from .._repository import Receipt, TensorInfo
+from .._tensors import empty, number_of
 from . import _state
 
 _log = logging.getLogger("millrace")
@@ -110,12 +113,8 @@ class Checkpointer:
         }
         self._generators, self._pickle, self._trust = generators, pickle, trust
         self._shard: Shard | None = None
-        self._watch: _native.Watch | None = None
-        self._found: _state.Found
-        self._small: _state.SmallState
-        self._by_torch: list[str] = []
-        self._copies: dict[str, torch.Tensor] = {}
-        self._cuda: torch.device | None = None
+        self._now: _Registered | None = None
+        self._last: Saved | None = None
         self._unfenced = False
         self._closed = False
         if fence == "auto":
@@ -138,18 +137,17 @@ class Checkpointer:
         if not self._place.saves:
             nothing = Receipt(self.name, None, None, 0, step, 0, 0, False, False, False)
             return Saved(step, finished(None), finished(nothing))
-        shard = self._registered()
-        if self._watch is not None and not self._watch.same():
-            self._rebind()
-        if self._found.buffers:
-            if self._unfenced:
-                self.fence()
-            self._copy_buffers()
-        stream = None
-        if self._cuda is not None:
-            stream = torch.cuda.current_stream(self._cuda).cuda_stream
-        saved = shard.save(step, self._packed(extra), snapshot=snapshot, stream=stream)
-        self._unfenced = True
+        now = self._registered()
+        assert self._shard is not None
+        if now.copies:
+            self._wait_for_last()
+            if not now.copy():
+                now = self._rebound()
+                now.copy()
+        packed = self._packed(now, extra)
+        with now.on_device():
+            saved = self._shard.save(step, packed, snapshot=snapshot, stream=now.stream())
+        self._last, self._unfenced = saved, True
         return saved
 
     def fence(self) -> None:
@@ -157,34 +155,45 @@ class Checkpointer:
 
         Raises the failure of an earlier save, once.
         """
-        if self._shard is None or not self._unfenced:
+        if self._shard is None or self._now is None or not self._unfenced:
             return
+        try:
+            if (stream := self._now.stream()) is not None:
+                with self._now.on_device():
+                    self._shard.fence_stream(stream)
+            else:
+                self._shard.fence()
+        except DeadlineExceeded:
+            raise  # the tensors may not change yet
+        except Error:
+            self._unfenced = False
+            raise
         self._unfenced = False
-        if self._cuda is not None:
-            self._shard.fence_stream(torch.cuda.current_stream(self._cuda).cuda_stream)
-        else:
-            self._shard.fence()
 
     def restore(self, step: int | None = None) -> int | None:
         """Writes a version into the objects; ``None``: the newest that all ranks have.
 
         Returns its step, or ``None`` when there is none yet; ``extra`` then has what was saved
-        with it. An optimizer that has made no state is given one. All ranks call it, where
+        with it. An optimizer that has made no state yet is given what was saved of one. All ranks call it, where
         `torch.distributed` is initialised: they agree on a step. Raises: `NotFound` for a step
         that is not there; `InvalidArgument` naming tensors that are others than those saved.
         """
         step = self._agreed(step)
         if step is None:
             return None
-        self._complete_optimizers()
-        for device in self._devices():
-            torch.cuda.synchronize(device)
-        restored = self._read(step)
-        with torch.no_grad():
-            for name, place in self._found.buffers.items():
-                place.tensor.copy_(self._copies[name])
-        self._unpack(restored.extra)
-        return restored.step
+        self._wait_for_last()
+        stored = self._stored()
+        # Before any tensor is written: what it says may not be for this program.
+        values = self._small_values(stored, step)
+        self._complete_optimizers(stored)
+        self._read(step)
+        assert self._now is not None
+        self._now.give_back()
+        _state.set_small_state(self._objects, values["states"])
+        if self._generators and "generators" in values:
+            _state.set_generators(values["generators"])
+        self.extra = values["extra"]
+        return step
 
     def close(self, finished: bool = False) -> None:
         """Ends the registration after the save in flight. Raises the failure of an earlier save.
@@ -195,6 +204,9 @@ class Checkpointer:
         _open.discard(self)
         if self._shard is not None:
             self._shard.close(finished)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a checkpointer belongs to its process")
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -213,62 +225,27 @@ class Checkpointer:
 
     # ---- Tensors ----
 
-    def _registered(self) -> Shard:
-        if self._shard is None:
-            tensors = self._collect()
-            self._shard = Shard(
-                self._place.part_of(tensors, self._place.data),
-                self.name,
-                client=self._client,
-                rank=self._place.rank,
-                world_size=self._place.world_size,
-                **self._options,
-            )
-        return self._shard
+    # What is registered, after a look at whether that is what the objects have.
+    def _registered(self) -> _Registered:
+        if self._now is not None and self._shard is not None:
+            return self._now if self._now.is_same(self._objects) else self._rebound()
+        now = self._now = _Registered(self._objects, None)
+        self._shard = Shard(
+            self._place.part_of(now.tensors, self._place.data),
+            self.name,
+            client=self._client,
+            rank=self._place.rank,
+            world_size=self._place.world_size,
+            **self._options,
+        )
+        return now
 
-    # Looks at all objects, and returns their tensors: copies of the buffers, and all others.
-    def _collect(self) -> dict[str, torch.Tensor]:
-        self._found = found = _state.find(self._objects)
-        self._small = _state.SmallState(self._objects)
-        tensors = {name: place.tensor for name, place in found.places.items()}
-        devices = {t.device for t in tensors.values() if t.device.type == "cuda"}
-        if len(devices) > 1:
-            raise InvalidArgument(f"tensors on several GPUs, {devices}: use a rank for each")
-        self._cuda = devices.pop() if devices else None
-        for name, place in found.buffers.items():
-            copy, buffer = self._copies.get(name), place.tensor
-            if copy is None or copy.device != buffer.device or copy.shape != buffer.shape:
-                self._copies[name] = torch.empty_like(
-                    buffer, memory_format=torch.contiguous_format
-                )
-        tensors.update((name, self._copies[name]) for name in found.buffers)
-        copies = []
-        for name, place in found.buffers.items():
-            line = Batch().add(name, self._copies[name], writable=True)
-            buffer = place.tensor
-            if buffer.device.type == "cpu" and buffer.is_contiguous():
-                copies.append((place.dictionary, place.key, line.address, line.size_bytes))
-        self._watch = _native.watch(list(found.places.values()), found.dictionaries, copies)
-        self._by_torch = [
-            name
-            for name, place in found.buffers.items()
-            if place.tensor.device.type != "cpu" or not place.tensor.is_contiguous()
-        ]
-        return tensors
-
-    def _copy_buffers(self) -> None:
-        if self._watch is not None:
-            self._watch.copy()
-        if self._by_torch:
-            with torch.no_grad():
-                for name in self._by_torch:
-                    buffer = self._found.buffers[name].tensor
-                    self._copies[name].copy_(buffer, non_blocking=True)
-
-    def _rebind(self) -> None:
-        before = {*self._found.places, *self._found.buffers}
-        tensors = self._collect()
-        come, gone = sorted(tensors.keys() - before), sorted(before - tensors.keys())
+    # Looks at all objects again, and tells where their tensors are now.
+    def _rebound(self) -> _Registered:
+        assert self._now is not None and self._shard is not None
+        before = self._now.tensors.keys()
+        now = _Registered(self._objects, self._now)
+        come, gone = sorted(now.tensors.keys() - before), sorted(before - now.tensors.keys())
         if come or gone:
             raise InvalidArgument(
                 f"{self.name}: since the first save {len(come)} tensors have come"
@@ -276,12 +253,14 @@ class Checkpointer:
                 f"{f', such as {gone[0]}' if gone else ''}; an optimizer makes some in its first "
                 "step: save after that, or under another name"
             )
-        assert self._shard is not None
-        self._shard.rebind(self._place.part_of(tensors, self._place.data))
-        self._unfenced = False
+        self._shard.rebind(self._place.part_of(now.tensors, self._place.data))
+        self._now, self._unfenced = now, False
+        return now
 
-    def _devices(self) -> list[torch.device]:
-        return [] if self._cuda is None else [self._cuda]
+    # Until the last save has read all tensors. Its failure is raised by the next call.
+    def _wait_for_last(self) -> None:
+        if self._last is not None:
+            self._last.staged.exception()
 
     # ---- Restoring ----
 
@@ -297,8 +276,9 @@ class Checkpointer:
                 known = ", ".join(str(s.step) for s in steps) or "none"
                 raise NotFound(f"{self.name}: step {step} is not there; there are: {known}")
             return step
-        newest = steps[-1].step if steps else -1
-        distributed = torch.distributed
+        # Of a run that has gone back, the step that was saved last.
+        newest = max(steps, key=lambda s: s.saved_at_ns).step if steps else -1
+        distributed: Any = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             on_gpu = distributed.get_backend() == "nccl"
             seen = torch.tensor([newest], device="cuda" if on_gpu else "cpu")
@@ -306,50 +286,160 @@ class Checkpointer:
             newest = int(seen.item())
         return newest if newest >= 0 else None
 
-    # Lets optimizers make the tensors that were saved and that they have not made yet.
-    def _complete_optimizers(self) -> None:
-        have = _state.find(self._objects).places
+    # What the ranks that have this one's tensors have registered.
+    def _stored(self) -> dict[int, dict[str, TensorInfo]]:
         checkpoints = self._client.checkpoints(self._group)
-        for rank in self._place.ranks_with_my_tensors():
-            stored = checkpoints.describe(self.name, rank).result()
-            missing = [n for n in (*stored.tensors, *stored.tied) if n not in have]
-            for name, x in self._objects.items():
-                lacks = any(n.startswith(f"{name}.") for n in missing)
-                if isinstance(x, torch.optim.Optimizer) and lacks:
-                    _state.make_state(x)
-                    have = _state.find(self._objects).places
+        ranks = self._place.ranks_with_my_tensors()
+        found = {rank: checkpoints.describe(self.name, rank) for rank in ranks}
+        return {rank: shard.result().tensors for rank, shard in found.items()}
 
-    def _read(self, step: int) -> Restored:
+    # Loads the smallest tensor of a step, and the extra bytes with it.
+    def _small_values(
+        self, stored: Mapping[int, Mapping[str, TensorInfo]], step: int
+    ) -> dict[str, Any]:
+        rank, tensors = next(iter(stored.items()))
+        name = min(tensors, key=lambda n: math.prod(tensors[n].shape))
+        into = empty("pt", number_of(tensors[name].dtype), tensors[name].shape, None, False)
+        checkpoints = self._client.checkpoints(self._group)
+        loaded = checkpoints.load_into(self.name, {name: into}, rank=rank, step=step).result()
+        values = unpack(loaded.extra, trust=self._trust)
+        if not isinstance(values, dict) or not {"states", "extra"} <= values.keys():
+            raise CorruptData(f"{self.name}, step {step}: its extra bytes are not this package's")
+        _state.check_small_state(self._objects, values["states"])
+        return values
+
+    # Lets optimizers have the tensors that were saved and that they have not made yet.
+    def _complete_optimizers(self, stored: Mapping[int, Mapping[str, TensorInfo]]) -> None:
+        for name, x in self._objects.items():
+            if isinstance(x, torch.optim.Optimizer):
+                theirs = {
+                    n.removeprefix(f"{name}."): info
+                    for tensors in stored.values()
+                    for n, info in tensors.items()
+                    if n.startswith(f"{name}.")
+                }
+                _state.make_state(x, self._objects, theirs)
+
+    def _read(self, step: int) -> None:
         ranks = self._place.ranks_with_my_tensors()
         if self._place.saves and ranks == [self._place.rank]:
-            shard = self._registered()
-            if self._watch is not None and not self._watch.same():
-                self._rebind()
-            return shard.restore(step)
-        tensors = self._collect()
+            now = self._registered()
+            assert self._shard is not None
+            now.synchronize()
+            self._shard.restore(step)
+            return
+        now = _Registered(self._objects, self._now)
+        now.synchronize()
         checkpoints = self._client.checkpoints(self._group)
         loads = [
             checkpoints.load_into(
-                self.name, self._place.part_of(tensors, data), rank=rank, step=step
+                self.name, self._place.part_of(now.tensors, data), rank=rank, step=step
             )
             for data, rank in enumerate(ranks)
         ]
-        return [load.result() for load in loads][0]
+        for load in loads:
+            load.result()
+        if self._shard is None:
+            self._now = now
+        else:
+            now.give_back()
 
     # ---- Small values ----
 
-    def _packed(self, extra: Any) -> bytes:
-        values: dict[str, Any] = {"states": self._small.read(), "extra": extra}
+    def _packed(self, now: _Registered, extra: Any) -> bytes:
+        values: dict[str, Any] = {"states": now.small.read(), "extra": extra}
         if self._generators:
             values["generators"] = _state.generators()
         return pack(values, use_pickle=self._pickle)
 
-    def _unpack(self, data: bytes) -> None:
-        values = unpack(data, trust=self._trust)
-        _state.set_small_state(self._objects, values["states"])
-        if self._generators and "generators" in values:
-            _state.set_generators(values["generators"])
-        self.extra = values["extra"]
+
+class _Registered:
+    """The tensors of all objects as they are registered: where they are, or copies of them.
+
+    Copies are those of buffers, which forward passes change; and beside tensors of a GPU those on
+    the CPU, since what a stream waits for does not hold the CPU back.
+    """
+
+    def __init__(self, objects: Mapping[str, Any], before: _Registered | None) -> None:
+        found = _state.find(objects)
+        self.small = _state.SmallState(objects)
+        self._states = _state.states_of(objects)
+        places = found.places
+        devices = {p.tensor.device for p in places.values() if p.tensor.device.type == "cuda"}
+        if len(devices) > 1:
+            raise InvalidArgument(f"tensors on several GPUs, {devices}: use a rank for each")
+        self._cuda = devices.pop() if devices else None
+        self._copied = dict(found.buffers)
+        if self._cuda is not None:
+            on_cpu = {n: p for n, p in places.items() if p.tensor.device.type == "cpu"}
+            self._copied.update(on_cpu)
+            places = {n: p for n, p in places.items() if n not in on_cpu}
+        self.copies: dict[str, torch.Tensor] = {}
+        for name, place in self._copied.items():
+            old = None if before is None else before.copies.get(name)
+            self.copies[name] = (
+                old
+                if old is not None and _alike(old, place.tensor)
+                else torch.empty_like(place.tensor, memory_format=torch.contiguous_format)
+            )
+        in_place = {name: place.tensor for name, place in places.items()}
+        self.tensors = {**in_place, **self.copies}
+        by_watch = []
+        self._by_torch: list[str] = []
+        for name, place in self._copied.items():
+            copy, t = self.copies[name], place.tensor
+            if t.device.type != "cpu" or not t.is_contiguous():
+                self._by_torch.append(name)
+                continue
+            size = copy.numel() * copy.element_size()
+            by_watch.append(
+                (place.dictionary, place.key, copy.data_ptr(), size, t.dtype, t.shape, t.device)
+            )
+        self._watch = _native.watch(found.dictionaries, list(in_place.values()), by_watch)
+
+    def is_same(self, objects: Mapping[str, Any]) -> bool:
+        states = _state.states_of(objects)
+        if any(now is not then for now, then in zip(states, self._states)):
+            return False
+        return self._watch.same()
+
+    def copy(self) -> bool:
+        """Takes the copies. False: one is not like what is registered, and none counts."""
+        if not self._watch.copy():
+            return False
+        with torch.no_grad():
+            for name in self._by_torch:
+                place, copy = self._copied[name], self.copies[name]
+                t = place.dictionary.get(place.key)
+                if t is None or not _alike(copy, t):
+                    return False
+                copy.copy_(t, non_blocking=True)
+        return True
+
+    def give_back(self) -> None:
+        """Writes what was restored into the copies to where they are from."""
+        with torch.no_grad():
+            for name, place in self._copied.items():
+                place.tensor.copy_(self.copies[name])
+
+    def stream(self) -> int | None:
+        if self._cuda is None:
+            return None
+        return int(torch.cuda.current_stream(self._cuda).cuda_stream)
+
+    def on_device(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the GPU the current one: the number of its default stream says nothing of it."""
+        if self._cuda is None:
+            return contextlib.nullcontext()
+        return cast("contextlib.AbstractContextManager[Any]", torch.cuda.device(self._cuda))
+
+    def synchronize(self) -> None:
+        if self._cuda is not None:
+            torch.cuda.synchronize(self._cuda)
+
+
+def _alike(copy: torch.Tensor, t: torch.Tensor) -> bool:
+    return copy.dtype == t.dtype and copy.shape == t.shape and copy.device == t.device
 
 
 class _Place:
@@ -403,12 +493,13 @@ class _Place:
             return tensors
         filled = [0] * self.replicas
         out: dict[str, torch.Tensor] = {}
-        where: dict[int, int] = {}
+        where: dict[object, int] = {}
         for name in sorted(tensors, key=lambda n: (-tensors[n].numel(), n)):
             t = tensors[name]
             # Those that are the same memory go together.
             least = where.setdefault(
-                t.data_ptr() if t.numel() else id(t), min(range(self.replicas), key=filled.__getitem__)
+                (t.data_ptr(), t.numel()) if t.numel() else name,
+                min(range(self.replicas), key=filled.__getitem__),
             )
             filled[least] += t.numel() * t.element_size() + 1
             if least == data:
@@ -459,4 +550,6 @@ def _finish() -> None:
             _log.error("%s: a save has failed: %s", checkpointer.name, e)
 
 
+# The parent's are the parent's to close.
+os.register_at_fork(after_in_child=_open.clear)
 atexit.register(_finish)

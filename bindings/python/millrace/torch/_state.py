@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from .._errors import InvalidArgument
+from .._repository import TensorInfo
+from .._tensors import DTYPES, number_of
 
 
 class Place(NamedTuple):
@@ -29,12 +31,21 @@ class Place(NamedTuple):
         return cast(torch.Tensor, self.dictionary[self.key])
 
 
-class Found(NamedTuple):
-    """The tensors of all objects, and the dictionaries whose sizes tell whether some have come."""
+class Found:
+    """The tensors of all objects, and the dictionaries that tell whether others have come."""
 
-    places: dict[str, Place]
-    buffers: dict[str, Place]  # of modules: forward passes may change them
-    dictionaries: list[dict[Any, Any]]
+    def __init__(self) -> None:
+        self.places: dict[str, Place] = {}
+        self.buffers: dict[str, Place] = {}  # of modules: forward passes may change them
+        # Dictionaries and the values that they must still have; `...`: any.
+        self.dictionaries: list[tuple[dict[Any, Any], list[Any]]] = []
+
+    def add(self, to: dict[str, Place], name: str, place: Place) -> None:
+        if name in self.places or name in self.buffers:
+            raise InvalidArgument(
+                f"two tensors have the name {name}: give objects names by named={{...}}"
+            )
+        to[name] = place
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
@@ -53,6 +64,12 @@ def name_objects(
 ) -> dict[str, Any]:
     """Gives each object a name: model, optim, state; the second of a kind is model2."""
     out: dict[str, Any] = {}
+    if not objects and not named:
+        raise InvalidArgument("there is nothing to save: give modules, optimizers and others")
+    for x in (*objects, *(named or {}).values()):
+        if isinstance(x, type) or not (hasattr(x, "state_dict") and hasattr(x, "load_state_dict")):
+            what = x.__name__ if isinstance(x, type) else type(x).__name__
+            raise TypeError(f"{what} is no object with state_dict and load_state_dict")
     for x in objects:
         kind = (
             "model"
@@ -61,8 +78,6 @@ def name_objects(
             if isinstance(x, torch.optim.Optimizer)
             else "state"
         )
-        if kind == "state" and not (hasattr(x, "state_dict") and hasattr(x, "load_state_dict")):
-            raise TypeError(f"{type(x).__name__} has no state_dict and load_state_dict")
         name, count = kind, 1
         while name in out:
             count += 1
@@ -83,11 +98,15 @@ def _modules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
 
 
 def parameter_names(objects: Mapping[str, Any]) -> dict[int, str]:
-    """Returns the names of all modules' parameters by their identities."""
+    """Returns the names of all modules' parameters by their identities.
+
+    Those of the first module have the names of its state dictionary; those of others have the
+    object's name and a colon before, which no name within a module has.
+    """
     out: dict[int, str] = {}
-    modules = [x for x in objects.values() if isinstance(x, torch.nn.Module)]
-    for number, module in enumerate(modules):
-        prefix = "" if number == 0 else f"{number + 1}."
+    modules = [(n, x) for n, x in objects.items() if isinstance(x, torch.nn.Module)]
+    for number, (name, module) in enumerate(modules):
+        prefix = "" if number == 0 else f"{name}:"
         for path, m in _modules(module):
             for key, p in m._parameters.items():
                 if p is not None:
@@ -99,13 +118,16 @@ def _name_in(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> dict[in
     out: dict[int, str] = {}
     for g, group in enumerate(optimizer.param_groups):
         for i, p in enumerate(group["params"]):
-            out[id(p)] = names.get(id(p), f"group{g}.{i}")
+            out[id(p)] = names.get(id(p), f"group{g}:{i}")
+    # What a state has besides parameters.
+    for i, p in enumerate(optimizer.state):
+        out.setdefault(id(p), f"entry:{i}")
     return out
 
 
 def find(objects: Mapping[str, Any]) -> Found:
     """Returns the tensors of modules and optimizers."""
-    found = Found({}, {}, [])
+    found = Found()
     names = parameter_names(objects)
     for name, x in objects.items():
         if isinstance(x, torch.nn.Module):
@@ -120,29 +142,41 @@ def _find_in_module(name: str, module: torch.nn.Module, found: Found) -> None:
         parameters: dict[Any, Any] = m._parameters
         buffers: dict[Any, Any] = m._buffers
         modules: dict[Any, Any] = m._modules
-        found.dictionaries.extend((parameters, buffers, modules))
+        found.dictionaries.append((parameters, list(parameters.values())))
+        found.dictionaries.append((modules, list(modules.values())))
+        # Forward passes may put others in the place of buffers.
+        found.dictionaries.append((buffers, [None if b is None else ... for b in buffers.values()]))
         for key, p in parameters.items():
             if p is not None:
-                found.places[f"{name}.{path}{key}"] = Place(parameters, key)
+                if isinstance(p, torch.nn.parameter.UninitializedParameter):
+                    raise InvalidArgument(
+                        f"{name}.{path}{key}: a lazy parameter: run the module once before"
+                    )
+                found.add(found.places, f"{name}.{path}{key}", Place(parameters, key))
         for key, b in buffers.items():
             if b is not None and key not in m._non_persistent_buffers_set:
-                found.buffers[f"{name}.{path}{key}"] = Place(buffers, key)
+                found.add(found.buffers, f"{name}.{path}{key}", Place(buffers, key))
 
 
 def _find_in_optimizer(
     name: str, optimizer: torch.optim.Optimizer, names: dict[int, str], found: Found
 ) -> None:
     state: dict[Any, Any] = optimizer.state
-    found.dictionaries.append(state)
+    found.dictionaries.append((state, list(state.values())))
     by_id = _name_in(optimizer, names)
     for p, entries in state.items():
         if not isinstance(entries, dict):
             continue
-        found.dictionaries.append(entries)
-        of = by_id.get(id(p), "shared")
+        kept = [v if isinstance(v, torch.Tensor) else ... for v in entries.values()]
+        found.dictionaries.append((entries, kept))
         for key, value in entries.items():
             if isinstance(value, torch.Tensor):
-                found.places[f"{name}.{key}.{of}"] = Place(entries, key)
+                found.add(found.places, f"{name}.{key}.{by_id[id(p)]}", Place(entries, key))
+
+
+def states_of(objects: Mapping[str, Any]) -> list[Any]:
+    """Returns the states of optimizers, which loading one replaces."""
+    return [x.state for x in objects.values() if isinstance(x, torch.optim.Optimizer)]
 
 
 class SmallState:
@@ -183,7 +217,11 @@ class SmallState:
                     of: {key: entries[key] for key in keys} for of, (entries, keys) in values.items()
                 }
         for name, x in self._others.items():
-            out[name] = x.state_dict()
+            state = x.state_dict()
+            # Methods, as one scheduler of PyTorch 1.13 has, belong to the object.
+            if isinstance(state, dict):
+                state = {k: v for k, v in state.items() if not callable(v)}
+            out[name] = state
         return out
 
 
@@ -197,8 +235,21 @@ def _entries(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> dict[st
         if isinstance(entries, dict):
             keys = [k for k, v in entries.items() if not isinstance(v, torch.Tensor)]
             if keys:
-                out[by_id.get(id(p), "shared")] = entries, keys
+                out[by_id[id(p)]] = entries, keys
     return out
+
+
+def check_small_state(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Raises `InvalidArgument` where `set_small_state` could not give everything back."""
+    for name, x in objects.items():
+        if not isinstance(x, torch.optim.Optimizer) or name not in saved:
+            continue
+        groups = saved[name]["groups"]
+        if len(groups) != len(x.param_groups):
+            raise InvalidArgument(
+                f"{name}: {len(groups)} groups of parameters were saved, and the optimizer has "
+                f"{len(x.param_groups)}"
+            )
 
 
 def set_small_state(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
@@ -220,43 +271,43 @@ def set_small_state(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> Non
 def _set_optimizer_values(
     name: str, optimizer: torch.optim.Optimizer, names: dict[int, str], saved: Mapping[str, Any]
 ) -> None:
-    groups = saved["groups"]
-    if len(groups) != len(optimizer.param_groups):
-        raise InvalidArgument(
-            f"{name}: {len(groups)} groups of parameters were saved, and the optimizer has "
-            f"{len(optimizer.param_groups)}"
-        )
-    for group, values in zip(optimizer.param_groups, groups):
+    for group, values in zip(optimizer.param_groups, saved["groups"]):
         group.update(values)
     by_id = _name_in(optimizer, names)
-    parameters = {
-        by_id[id(p)]: p for group in optimizer.param_groups for p in group["params"]
-    }
+    keys: dict[str, Any] = {by_id[id(p)]: p for g in optimizer.param_groups for p in g["params"]}
+    keys.update((by_id[id(p)], p) for p in optimizer.state)
     for of, values in saved.get("values", {}).items():
-        optimizer.state[parameters[of]].update(values)
+        if of not in keys:
+            raise InvalidArgument(f"{name}: a state of {of} was saved, which the optimizer lacks")
+        optimizer.state[keys[of]].update(values)
 
 
-def make_state(optimizer: torch.optim.Optimizer) -> None:
-    """Lets an optimizer make the tensors that it makes in its first step.
+def make_state(
+    optimizer: torch.optim.Optimizer, objects: Mapping[str, Any], stored: Mapping[str, TensorInfo]
+) -> None:
+    """Makes the tensors of an optimizer's state that are stored, by KEY.PARAMETER, and that it lacks.
 
-    The step is made with gradients of zero and a rate of zero. What it makes is to be restored.
+    What they hold is to be restored. Names of parameters that it does not have are passed over.
     """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    gradients = [p.grad for p in parameters]
-    rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
-    try:
-        for p in parameters:
-            p.grad = torch.zeros_like(p) if p.requires_grad else None
-        for group in optimizer.param_groups:
-            if "lr" in group:
-                rate = group["lr"]
-                group["lr"] = torch.zeros_like(rate) if isinstance(rate, torch.Tensor) else 0.0
-        type(optimizer).step(optimizer)
-    finally:
-        for p, gradient in zip(parameters, gradients):
-            p.grad = gradient
-        for group, rate in zip((g for g in optimizer.param_groups if "lr" in g), rates):
-            group["lr"] = rate
+    by_id = _name_in(optimizer, parameter_names(objects))
+    parameters = {by_id[id(p)]: (p, g) for g in optimizer.param_groups for p in g["params"]}
+    for name, info in stored.items():
+        key, _, of = name.partition(".")
+        if of not in parameters:
+            continue
+        p, group = parameters[of]
+        entries = optimizer.state[p]
+        if key in entries:
+            continue
+        dtype = getattr(torch, DTYPES[number_of(info.dtype)][1])
+        # Counters lie on the CPU, but for optimizers that run on a GPU whole.
+        on_gpu = group.get("capturable") or group.get("fused")
+        if key == "step" and not info.shape and not on_gpu:
+            entries[key] = torch.zeros((), dtype=dtype)
+        elif tuple(p.shape) == info.shape:
+            entries[key] = torch.zeros_like(p, dtype=dtype, requires_grad=False)
+        else:
+            entries[key] = torch.zeros(info.shape, dtype=dtype, device=p.device)
 
 
 # Of Python's generator, 624 words and a position.
@@ -302,4 +353,5 @@ def set_generators(saved: Mapping[str, Any]) -> None:
             ("MT19937", numpy.frombuffer(keys, dtype="uint32"), position, has_gauss, cached)
         )
     if "cuda" in saved and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([_tensor(state) for state in saved["cuda"]])
+        for device in range(min(len(saved["cuda"]), torch.cuda.device_count())):
+            torch.cuda.set_rng_state(_tensor(saved["cuda"][device]), device)

@@ -129,7 +129,7 @@ class Writer(_storage.StorageWriter):  # type: ignore[misc, name-defined]
             )
         if tensors:
             self._repository.store(plan.storage_data, tensors, timeout=self._timeout).result()
-        done = torch.futures.Future()
+        done: Any = torch.futures.Future()
         done.set_result(results)
         return done
 
@@ -232,7 +232,7 @@ class Reader(_storage.StorageReader):  # type: ignore[misc, name-defined]
             load.result()
         for item, target in targets:
             planner.commit_tensor(item, target)
-        done = torch.futures.Future()
+        done: Any = torch.futures.Future()
         done.set_result(None)
         return done
 
