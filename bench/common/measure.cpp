@@ -23,6 +23,14 @@ double seconds_of(const std::function<void()>& f) {
   return std::chrono::duration<double>(steady_clock::now() - begun).count();
 }
 
+double mean_of(int calls, const std::function<void()>& call) {
+  return seconds_of([&] {
+           for (int i = 0; i < calls; ++i)
+             call();
+         }) /
+    calls;
+}
+
 const samples& contest::add(std::function<double()> run) {
   contestants_.push_back(std::make_unique<contestant>(contestant{std::move(run), {}}));
   return contestants_.back()->times;

@@ -36,6 +36,9 @@ private:
 /// Returns the seconds that `f` takes by the monotonic clock.
 double seconds_of(const std::function<void()>& f);
 
+/// Returns the mean seconds of so many calls, one after the other: a sample of short operations.
+double mean_of(int calls, const std::function<void()>& call);
+
 /// Competitors to be timed in turns: every round runs each of them once, in order.
 class contest {
 public:

@@ -108,17 +108,9 @@ struct operation {
   std::function<void()> by_cpp;
 };
 
-// The mean of several calls, of which the contest takes the median over rounds. Both ways share a
-// client and a model: threads of clients differ in speed by the cores on which they rest, blocks of
-// a provider by their pages. An even number of stores uses both blocks of a model as often.
-double mean_of(int calls, const std::function<void()>& call) {
-  return seconds_of([&] {
-           for (int i = 0; i < calls; ++i)
-             call();
-         }) /
-    calls;
-}
-
+// Both ways share a client and a model: threads of clients differ in speed by the cores on which
+// they rest, blocks of a provider by their pages. An even number of stores uses both blocks of a
+// model as often.
 void compare(const operation& op, std::uint64_t size_bytes, std::size_t rounds, report& out) {
   auto is_small = size_bytes == small_bytes;
   auto calls = is_small ? 500 : static_cast<int>(std::max(sample_bytes / size_bytes, min_calls));

@@ -40,9 +40,19 @@ def load_peer():
 
         @staticmethod
         def measure(model, what, count):
+            if what in ("store", "load"):
+                return mean_of(repo, model, what, count)
             return {"save": save_call, "interrupt": interrupt, "train": train}[what](mr, client, torch, count)
 
     return Millrace
+
+
+def mean_of(repo, model, what, count):
+    """The mean of so many stores or loads of the model, one after the other."""
+    begun = time.perf_counter()
+    for _ in range(count):
+        (repo.store if what == "store" else repo.load_into)("model", model).result()
+    return (time.perf_counter() - begun) / count
 
 
 checkpointers = {}
