@@ -77,6 +77,8 @@ def save_call(mr, client, torch, count):
 
 def interrupt(mr, client, torch, count):
     """Seconds from a signal until `result` has raised KeyboardInterrupt."""
+    # Programs that run in the background may have been started without it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sent = [0.0]
 
     def send():

@@ -189,6 +189,7 @@ def test_ctrl_c_ends_a_wait(run_python):
         """
 import os, signal, threading, time
 import millrace as mr
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background lacks it
 repo = mr.connect().repository()
 future = repo.newer("never", timeout=600)
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
