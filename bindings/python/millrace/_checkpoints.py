@@ -195,10 +195,7 @@ class Checkpointer:
         return Saved(step, Future(Stage(staged, _nothing)), Future(Stage(durable, _receipt)))
 
     def fence(self, timeout: float | None = None) -> None:
-        """Waits until the tensors may change. Raises the failure of an earlier save.
-
-        That is raised once by ``fence`` or ``close``, and once by ``save``.
-        """
+        """Waits until the tensors may change. Raises the failure of an earlier save."""
         self.fencing().result(timeout)
 
     def fencing(self) -> Future[None]:

@@ -66,6 +66,27 @@ def run_python(node):
     return run
 
 
+def fail_a_save(ck):
+    """Saves until one is refused by the service, which tells it later; returns the number of steps.
+
+    Each is begun while another one is pulled. One that is refused at once has not begun.
+    """
+    for step in range(0, 400, 2):
+        refused = None
+        try:
+            first = ck.save(step)
+            second = ck.save(step + 1)
+        except mr.Busy:
+            second = None
+        first.durable.exception(60)
+        if second is not None:
+            refused = second.durable.exception(60)
+        if refused is not None:
+            assert isinstance(refused, mr.Busy)
+            return step + 2
+    raise AssertionError("no save was refused later")
+
+
 # The line that scripts/test adds up, and what was skipped.
 def pytest_terminal_summary(terminalreporter):
     stats = terminalreporter.stats

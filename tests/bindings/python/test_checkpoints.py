@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
+from conftest import fail_a_save
 
 
 @pytest.fixture
@@ -104,14 +105,11 @@ def test_a_failed_save_is_raised_by_the_next_call(client, name, arrays):
     ck = mr.Checkpointer(large, name, client=client, on_busy="refuse")
     with pytest.raises(mr.InvalidArgument, match="extra_max"):
         ck.save(1, extra=b"x" * (64 << 20))
-    first = ck.save(1)
-    refused = ck.save(2)  # while the first one is pulled
-    assert isinstance(refused.durable.exception(60), mr.Busy)
-    first.durable.result(60)
+    step = fail_a_save(ck)
     with pytest.raises(mr.Busy):
-        ck.save(3)
-    ck.save(3).durable.result(60)
-    ck.save(4), ck.save(5)
+        ck.save(step)
+    ck.save(step).durable.result(60)
+    fail_a_save(ck)
     with pytest.raises(mr.Busy):
         ck.close()
     client.checkpoints().erase(name).result()

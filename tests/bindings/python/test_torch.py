@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import millrace as mr  # noqa: E402
+from conftest import fail_a_save  # noqa: E402
 from millrace._pack import pack, unpack  # noqa: E402
 
 TYPES = [
@@ -298,13 +299,12 @@ def test_axes(client, name):
 def test_failed_saves_are_raised(client, name):
     model = torch.nn.Linear(4096, 4096)
     ck = mr.torch.Checkpointer(model, name=name, client=client, on_busy="refuse")
-    first = ck.save(1)
-    failed = ck.save(2)  # while the first one is pulled
-    assert isinstance(failed.durable.exception(60), mr.Busy)
+    step = fail_a_save(ck)
+    with pytest.raises(mr.Busy):
+        ck.save(step)
     with pytest.raises(mr.Busy):
         ck.fence()
-    first.durable.result(60)
-    ck.save(3).durable.result(60)
+    ck.save(step).durable.result(60)
     ck.close()
     with pytest.raises(mr.InvalidArgument, match="extra.thing"):
         mr.torch.Checkpointer(model, name=name, client=client).save(3, extra={"thing": object()})
@@ -346,14 +346,16 @@ def test_a_killed_training_goes_on(run_python, request, name, optimizer):
     assert int(min(after, key=int)) in (4, 5, 6)
 
 
-def test_a_failure_at_the_end_is_logged(run_python, name):
+def test_a_failure_at_the_end_is_logged(run_python, request, name):
     done = run_python(
         f"""
+import sys
 import torch
 import millrace as mr
+sys.path.insert(0, {str(request.path.parent)!r})
+from conftest import fail_a_save
 ck = mr.torch.Checkpointer(torch.nn.Linear(4096, 4096), name={name!r}, on_busy="refuse")
-ck.save(1)
-ck.save(2)
+fail_a_save(ck)
 """
     )
     assert name in done.stderr and "failed" in done.stderr

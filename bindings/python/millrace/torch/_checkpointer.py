@@ -59,7 +59,8 @@ class Checkpointer:
         launcher's, else 0 of 1.
       fence: ``"auto"``, or ``"manual"``: the trainer calls ``fence`` before it changes tensors.
       on_busy: of a save that comes while another is in flight: ``"wait"`` or ``"refuse"``.
-      generators: keeps the states of the generators of random numbers, too.
+      generators: keeps the states of the generators of random numbers, too; of replicas those of
+        the one that saves.
       pickle: keeps objects in ``extra`` and in states that are no JSON, bytes or tensors, too.
       trust: unpickles them when they are restored, which runs code of whoever has saved them.
       timeout: seconds for each request.
@@ -89,6 +90,7 @@ class Checkpointer:
         metadata: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> None:
+        self._shard: Shard | None = None
         if fence not in ("auto", "manual"):
             raise InvalidArgument(f'fence: "auto" or "manual", not {fence!r}')
         self.name = name
@@ -112,7 +114,6 @@ class Checkpointer:
             "timeout": timeout,
         }
         self._generators, self._pickle, self._trust = generators, pickle, trust
-        self._shard: Shard | None = None
         self._now: _Registered | None = None
         self._last: Saved | None = None
         self._unfenced = False
@@ -153,7 +154,7 @@ class Checkpointer:
     def fence(self) -> None:
         """Waits until the tensors may change; on a GPU, its current stream waits instead.
 
-        Raises the failure of an earlier save, once.
+        Raises the failure of an earlier save.
         """
         if self._shard is None or self._now is None or not self._unfenced:
             return
@@ -174,9 +175,11 @@ class Checkpointer:
         """Writes a version into the objects; ``None``: the newest that all ranks have.
 
         Returns its step, or ``None`` when there is none yet; ``extra`` then has what was saved
-        with it. An optimizer that has made no state yet is given what was saved of one. All ranks call it, where
-        `torch.distributed` is initialised: they agree on a step. Raises: `NotFound` for a step
-        that is not there; `InvalidArgument` naming tensors that are others than those saved.
+        with it. An optimizer that has made no state yet is given what was saved of one. Where
+        `torch.distributed` is initialised, all ranks call it: they agree on a step.
+
+        Raises: `NotFound` for a step that is not there; `InvalidArgument` naming tensors that are
+        others than those saved.
         """
         step = self._agreed(step)
         if step is None:
@@ -190,7 +193,8 @@ class Checkpointer:
         assert self._now is not None
         self._now.give_back()
         _state.set_small_state(self._objects, values["states"])
-        if self._generators and "generators" in values:
+        # Replicas that have not saved go on with random numbers of their own.
+        if self._generators and self._place.saves and "generators" in values:
             _state.set_generators(values["generators"])
         self.extra = values["extra"]
         return step
@@ -204,6 +208,13 @@ class Checkpointer:
         _open.discard(self)
         if self._shard is not None:
             self._shard.close(finished)
+
+    # The optimizer's steps do not wait any more.
+    def __del__(self) -> None:
+        try:
+            self.fence()
+        except Exception as e:  # pylint: disable=broad-except
+            _log.error("%s: a save has failed: %s", self.name, e)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a checkpointer belongs to its process")
@@ -297,7 +308,8 @@ class Checkpointer:
     def _small_values(
         self, stored: Mapping[int, Mapping[str, TensorInfo]], step: int
     ) -> dict[str, Any]:
-        rank, tensors = next(iter(stored.items()))
+        rank = self._place.rank
+        tensors = stored[rank]
         name = min(tensors, key=lambda n: math.prod(tensors[n].shape))
         into = empty("pt", number_of(tensors[name].dtype), tensors[name].shape, None, False)
         checkpoints = self._client.checkpoints(self._group)
