@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from types import TracebackType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from . import _native
 from ._client import Client, job, milliseconds, native_of, pairs_of, text_of
-from ._errors import Error, InvalidArgument
+from ._errors import InvalidArgument
 from ._future import Future, Stage
-from ._repository import TIED, Listing, Receipt, TensorInfo, infos, tied_of
+from ._repository import TIED, Listing, Receipt, TensorInfo, infos, receipt_of, tied_of
+from ._scope import Closing
 from ._tensors import Batch, Line, batch_of, checked
 
 
@@ -62,12 +62,8 @@ class Restored(NamedTuple):
     extra: bytes  # that were saved with it
 
 
-def _receipt(request: _native.Request) -> Receipt:
-    return Receipt(*request.receipt())
-
-
 def _restored(request: _native.Request) -> Restored:
-    return Restored(Receipt(*request.receipt()).step, request.extra())
+    return Restored(receipt_of(request).step, request.extra())
 
 
 # -1, for None, is the newest.
@@ -79,7 +75,7 @@ def _nothing(_: _native.Request) -> None:
     return None
 
 
-class Checkpointer:
+class Checkpointer(Closing):
     """One shard of a job: tensors that lie where they lie, and are saved by their names.
 
     ``save`` returns within microseconds. The provider then pulls the tensors from where they are,
@@ -140,7 +136,6 @@ class Checkpointer:
         pairs = pairs_of("metadata", metadata)
         if self.tied:
             pairs.append((TIED, json.dumps(self.tied)))
-        self._lines = batch.lines
         self._tensors = self._natives(batch)
         request = native_of(client).register(
             self._tensors,
@@ -192,7 +187,7 @@ class Checkpointer:
         """
         step = checked("step", step, 0, 2**63 - 1)
         staged, durable = self._native.save(step, 1 if snapshot else 0, extra, stream)
-        return Saved(step, Future(Stage(staged, _nothing)), Future(Stage(durable, _receipt)))
+        return Saved(step, Future(Stage(staged, _nothing)), Future(Stage(durable, receipt_of)))
 
     def fence(self, timeout: float | None = None) -> None:
         """Waits until the tensors may change. Raises the failure of an earlier save."""
@@ -218,7 +213,7 @@ class Checkpointer:
         moved = self._natives(batch)
         self.fence()
         self._native.rebind(moved)
-        self._tensors, self._lines = moved, batch.lines
+        self._tensors = moved
 
     def restoring(self, step: int | None = None) -> Future[Restored]:
         """Writes a version into the tensors; ``None``: the newest that all ranks have.
@@ -243,24 +238,6 @@ class Checkpointer:
     def closing(self, finished: bool = False) -> Future[None]:
         """Does what `close` does, by a future."""
         return Future(Stage(self._native.close(finished), _nothing))
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a checkpointer belongs to its process")
-
-    def __enter__(self) -> Checkpointer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.close(finished=kind is None)
-        except Error:
-            if kind is None:
-                raise
 
 
 class Checkpoints:
@@ -291,7 +268,7 @@ class Checkpoints:
         def read(request: _native.Request) -> Shard:
             metadata = dict(request.metadata())
             tied = tied_of(metadata, run)
-            provider = Receipt(*request.receipt()).provider
+            provider = receipt_of(request).provider
             return Shard(provider, infos(request), dict(request.axes()), metadata, tied)
 
         rank = checked("rank", rank, 0, 2**32 - 1)
@@ -341,7 +318,7 @@ class Checkpoints:
         request = self._client._native.await_step(
             self.group, run, checked("than", than, -1, 2**63 - 1), milliseconds(timeout)
         )
-        return Future(Stage(request, lambda r: Receipt(*r.receipt()).step))
+        return Future(Stage(request, lambda r: receipt_of(r).step))
 
     def erase(self, run: str, step: int | None = None) -> Future[None]:
         """Removes all checkpoints of a run, or one step of them."""

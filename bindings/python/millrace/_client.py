@@ -5,11 +5,12 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import _native
 from ._errors import InvalidArgument, NotFound, Unavailable
 from ._future import Future, Stage
+from ._scope import OfProcess
 from ._tensors import checked
 
 if TYPE_CHECKING:
@@ -53,16 +54,17 @@ def native_of(client: Client) -> _native.Client:
     return client._native
 
 
-class Client:
+class Client(OfProcess):
     """A connection to the nodes of a service; made by `connect`, `open` and `Node.client`.
 
     All methods may be called from any thread. A client that has lost its service connects again by
     itself. It can be used as a context manager.
     """
 
+    _belongs = "a client belongs to its process: connect in the other one"
+
     def __init__(self, native: _native.Client) -> None:
         self._handle: _native.Client | None = native
-        self._process = os.getpid()
 
     @property
     def _native(self) -> _native.Client:
@@ -82,9 +84,6 @@ class Client:
 
         return Checkpoints(self, group)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a client belongs to its process: connect in the other one")
-
     def close(self) -> None:
         """Releases the client. What is in flight goes on, or ends with `Cancelled`."""
         self._handle = None
@@ -101,14 +100,13 @@ class Client:
         self.close()
 
 
-class Node:
+class Node(OfProcess):
     """A node that runs in this process; made by `embed`."""
+
+    _belongs = "a node belongs to its process: give others its address"
 
     def __init__(self, native: _native.Node) -> None:
         self._native = native
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a node belongs to its process: give others its address")
 
     @property
     def address(self) -> str:
@@ -184,6 +182,11 @@ def connect(
         list(trust_users),
     )
     return Future(Stage(request, lambda r: Client(r.client()))).result()
+
+
+def default_client(client: Client | None, timeout: float | None = None) -> Client:
+    """Returns the client, or connects as `connect` does without an address."""
+    return client if client is not None else connect(timeout=timeout)
 
 
 def open(config: str | os.PathLike[str]) -> Client:  # pylint: disable=redefined-builtin

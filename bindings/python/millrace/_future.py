@@ -21,6 +21,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from . import _native
 from ._errors import Cancelled, Error
+from ._scope import OfProcess
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ class Stage(Generic[T]):
         self.recover = recover
 
 
-class Future(concurrent.futures.Future[T]):
+class Future(OfProcess, concurrent.futures.Future[T]):
     """What an operation will give.
 
     A `concurrent.futures.Future` that can be awaited, too. ``result(timeout)`` waits without
@@ -57,6 +58,8 @@ class Future(concurrent.futures.Future[T]):
 
     The tensors of the operation are kept alive until it is over, also when the future is dropped.
     """
+
+    _belongs = "a future belongs to its process"
 
     # The base class is only initialised when somebody needs what it has, which most futures do
     # without: see __getattr__.
@@ -199,9 +202,6 @@ class Future(concurrent.futures.Future[T]):
 
     def set_exception(self, exception: BaseException | None) -> NoReturn:
         raise concurrent.futures.InvalidStateError("the outcome is that of the operation")
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a future belongs to its process")
 
     def __await__(self) -> Generator[Any, None, T]:
         while not self.done():

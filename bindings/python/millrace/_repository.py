@@ -34,6 +34,10 @@ class Receipt(NamedTuple):
     complete: bool
 
 
+def receipt_of(request: _native.Request) -> Receipt:
+    return Receipt(*request.receipt())
+
+
 class TensorInfo(NamedTuple):
     """Describes a stored tensor. A part of a larger one has offsets and a global shape."""
 
@@ -93,7 +97,7 @@ def _version(of: int | None) -> int:
 
 
 def _model(request: _native.Request) -> ModelInfo:
-    r = Receipt(*request.receipt())
+    r = receipt_of(request)
     metadata = dict(request.metadata())
     aliases = tied_of(metadata, r.name or "")
     return ModelInfo(
@@ -106,10 +110,6 @@ def _model(request: _native.Request) -> ModelInfo:
         metadata,
         aliases,
     )
-
-
-def _receipt(request: _native.Request) -> Receipt:
-    return Receipt(*request.receipt())
 
 
 class Repository:
@@ -161,7 +161,7 @@ class Repository:
             0 if checksums is None else 1 if checksums else -1,
             pairs,
         )
-        return Future(Stage(request, _receipt))
+        return Future(Stage(request, receipt_of))
 
     def load_into(
         self,
@@ -214,24 +214,20 @@ class Repository:
                     raise NotFound(f"{model}: it has no tensor {line.name}")
             if not lines:
                 raise NotFound(f"{model}: it has none of the {len(batch.lines)} tensors")
-            return Stage(get(lines, _version(version)), _receipt)
+            return Stage(get(lines, _version(version)), receipt_of)
 
-        def describe(error: Error | None = None) -> Stage[Receipt] | None:
-            if error is not None and not isinstance(error, (NotFound, InvalidArgument)):
-                return None
+        def describe() -> Stage[Receipt]:
             return Stage(self._describe(model, version), by_description)
 
         # Names for the same memory have to be names of one stored tensor.
         if tied or not strict:
-            stage = describe()
-            assert stage is not None
-            return Future(stage, driven=True)
+            return Future(describe(), driven=True)
 
         def missing(error: Error) -> Stage[Receipt] | None:
             # What is wrong may be a name; a second failure says which.
-            return describe(error) if isinstance(error, NotFound) else None
+            return describe() if isinstance(error, NotFound) else None
 
-        return Future(Stage(get(batch.lines, _version(version)), _receipt, missing))
+        return Future(Stage(get(batch.lines, _version(version)), receipt_of, missing))
 
     def load(
         self,
@@ -339,7 +335,7 @@ class Repository:
         request = self._client._native.await_newer(
             self.group, model, checked("than", than, 0, 2**63 - 1), milliseconds(timeout)
         )
-        return Future(Stage(request, lambda r: Receipt(*r.receipt()).version))
+        return Future(Stage(request, lambda r: receipt_of(r).version))
 
     def _describe(self, model: str, version: int | None) -> _native.Request:
         return self._client._native.describe(
@@ -409,7 +405,7 @@ class SafeOpen:
             milliseconds(self._timeout),
             self._info.version,
         )
-        Future(Stage(request, _receipt)).result()
+        Future(Stage(request, receipt_of)).result()
         return out
 
     def __enter__(self) -> SafeOpen:
@@ -467,8 +463,6 @@ class Slice:
             begin.append(place % length)
             size.append(1)
             after.append(0)
-        whole = list(size) == list(shape)
-        dtype = number_of(self._info.dtype)
-        out = self._opened._box(self._name, dtype, begin if not whole else [0] * len(shape), size)
+        out = self._opened._box(self._name, number_of(self._info.dtype), begin, size)
         plain = all(isinstance(a, slice) and a.step == 1 for a in after)
         return out if plain else out[tuple(after)]

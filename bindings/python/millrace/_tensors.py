@@ -5,6 +5,7 @@ Nothing is copied here. PyTorch and NumPy are not imported: their objects say wh
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,10 +64,7 @@ class Line(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        count = 1
-        for n in self.shape:
-            count *= n
-        return count * DTYPES[self.dtype][2] // 8
+        return math.prod(self.shape) * DTYPES[self.dtype][2] // 8
 
 
 class Batch:
@@ -274,13 +272,7 @@ def empty(
     """Makes a tensor of PyTorch (``"pt"``) or an array of NumPy (``"np"``), without elements."""
     _, name, bits = DTYPES[dtype]
     if raw:
-        if bits % 8:
-            count = bits
-            for n in shape:
-                count *= n
-            shape = [count // 8]
-        else:
-            shape = [*shape, bits // 8]
+        shape = [bits * math.prod(shape) // 8] if bits % 8 else [*shape, bits // 8]
         name = "uint8"
     if framework in ("pt", "torch", "pytorch"):
         import torch

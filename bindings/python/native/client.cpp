@@ -21,18 +21,11 @@ struct pairs {
   std::vector<millrace_pair> all;
 
   bool read(PyObject* from) {
-    auto count = PySequence_Size(from);
-    if (count < 0)
-      return false;
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      // The list keeps the tuple, and the tuple the strings.
-      ref item{PySequence_GetItem(from, i)};
-      millrace_pair pair{};
-      if (!item || !PyArg_ParseTuple(item.get(), "ss", &pair.key, &pair.value))
-        return false;
-      all.push_back(pair);
-    }
-    return true;
+    // The list keeps the tuple, and the tuple the strings.
+    return each(from, [&](PyObject* item) {
+      auto& pair = all.emplace_back();
+      return PyArg_ParseTuple(item, "ss", &pair.key, &pair.value) != 0;
+    });
   }
 };
 
@@ -233,12 +226,11 @@ PyObject* connect(PyObject*, PyObject* args) {
         &staging_bytes, &o.certificate, &o.key, &o.authority, &users))
     return nullptr;
   std::vector<const char*> trusted;
-  for (Py_ssize_t i = 0, n = PySequence_Size(users); i < n; ++i) {
-    ref user{PySequence_GetItem(users, i)}; // kept by the list
-    trusted.push_back(user ? PyUnicode_AsUTF8AndSize(user.get(), nullptr) : nullptr);
-    if (!trusted.back())
-      return nullptr;
-  }
+  // The list keeps the strings.
+  if (!each(users, [&](PyObject* user) {
+        return trusted.emplace_back(PyUnicode_AsUTF8AndSize(user, nullptr)) != nullptr;
+      }))
+    return nullptr;
   o.struct_size = sizeof(o);
   o.timeout_ms = timeout_ms;
   o.connect_timeout_ms = connect_timeout_ms;

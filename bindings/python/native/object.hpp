@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -129,6 +130,31 @@ PyObject* safe(PyObject* self, PyObject* args) {
   } catch (const std::exception&) {
     return PyErr_NoMemory();
   }
+}
+
+/// Calls `read(item)` for each item of a sequence, until one fails with an exception.
+template <class F>
+bool each(PyObject* sequence, F&& read) {
+  auto count = PySequence_Size(sequence);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    ref item{PySequence_GetItem(sequence, i)};
+    if (!item || !read(item.get()))
+      return false;
+  }
+  return count >= 0;
+}
+
+/// Returns a tuple of so many numbers; null with an exception.
+template <class T>
+ref tuple_of(const T* numbers, int count) {
+  ref out{PyTuple_New(count)};
+  for (int i = 0; out && i < count; ++i) {
+    auto* number = std::is_signed_v<T> ? PyLong_FromLongLong(static_cast<long long>(numbers[i]))
+                                       : PyLong_FromUnsignedLongLong(numbers[i]);
+    if (PyTuple_SetItem(out.get(), i, number) != 0)
+      return {};
+  }
+  return out;
 }
 
 /// Reads an argument "O" that must hold a T; for `PyArg_ParseTuple` with "O&".

@@ -160,23 +160,17 @@ PyObject* steps(PyObject* self, PyObject*) {
   });
 }
 
-PyObject* tuple_of(const std::uint64_t* numbers, std::int32_t count) {
-  if (!numbers && count > 0)
-    return ref::to(Py_None).release();
-  ref out{PyTuple_New(count)};
-  for (std::int32_t i = 0; out && i < count; ++i)
-    if (PyTuple_SetItem(out.get(), i, PyLong_FromUnsignedLongLong(numbers[i])) != 0)
-      return nullptr;
-  return out.release();
+// Returns a tuple, or None where there are no numbers.
+PyObject* place_of(const std::uint64_t* numbers, std::int32_t rank) {
+  return numbers ? tuple_of(numbers, rank).release() : ref::to(Py_None).release();
 }
 
 // (name, dtype, shape, offsets, global shape); the last two None for a tensor that is whole.
 PyObject* tensors_of(PyObject* self, PyObject*) {
   return lines<millrace_tensor>(self, millrace_request_tensor, [](const millrace_tensor& t) {
     return Py_BuildValue(
-      "(ziNNN)", t.name, t.dtype, tuple_of(t.shape, t.rank),
-      t.offsets ? tuple_of(t.offsets, t.rank) : ref::to(Py_None).release(),
-      t.global_shape ? tuple_of(t.global_shape, t.rank) : ref::to(Py_None).release());
+      "(ziNNN)", t.name, t.dtype, tuple_of(t.shape, t.rank).release(), place_of(t.offsets, t.rank),
+      place_of(t.global_shape, t.rank));
   });
 }
 

@@ -16,21 +16,19 @@ bool read_numbers(PyObject* from, std::deque<std::vector<T>>& rows, const T*& ou
   auto count = PySequence_Size(from);
   if (count < 0)
     return false;
-  auto& row = rows.emplace_back(static_cast<std::size_t>(count));
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    ref item{PySequence_GetItem(from, i)};
-    if (!item)
-      return false;
-    if constexpr (std::is_signed_v<T>)
-      row[static_cast<std::size_t>(i)] = PyLong_AsLongLong(item.get());
-    else
-      row[static_cast<std::size_t>(i)] = PyLong_AsUnsignedLongLong(item.get());
-    if (PyErr_Occurred())
-      return false;
-  }
+  auto& row = rows.emplace_back();
+  row.reserve(static_cast<std::size_t>(count));
+  if (!each(from, [&](PyObject* item) {
+        if constexpr (std::is_signed_v<T>)
+          row.push_back(PyLong_AsLongLong(item));
+        else
+          row.push_back(PyLong_AsUnsignedLongLong(item));
+        return !PyErr_Occurred();
+      }))
+    return false;
   // A row without numbers has an address, too: it tells a scalar's offsets from none.
   static const T nothing{};
-  out = count == 0 ? &nothing : row.data();
+  out = row.empty() ? &nothing : row.data();
   return true;
 }
 
@@ -80,33 +78,13 @@ PyObject* make_tensors(PyObject*, PyObject* args) {
   auto& out = value_of<tensors>(made.get());
   out.owner = ref::to(owner);
   out.all.reserve(static_cast<std::size_t>(count));
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    ref line{PySequence_GetItem(lines, i)};
-    if (!line || !read_tensor(line.get(), out))
-      return nullptr;
-  }
-  return made.release();
-}
-
-PyObject* addresses(PyObject* self, PyObject*) {
-  auto& all = value_of<tensors>(self).all;
-  ref list{PyList_New(static_cast<Py_ssize_t>(all.size()))};
-  for (std::size_t i = 0; list && i < all.size(); ++i) {
-    auto* number = PyLong_FromVoidPtr(all[i].data);
-    if (!number || PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), number) != 0)
-      return nullptr;
-  }
-  return list.release();
+  auto read = each(lines, [&](PyObject* line) { return read_tensor(line, out); });
+  return read ? made.release() : nullptr;
 }
 
 Py_ssize_t length(PyObject* self) {
   return static_cast<Py_ssize_t>(value_of<tensors>(self).all.size());
 }
-
-PyMethodDef methods[] = {
-  {"addresses", safe<addresses>, METH_NOARGS, nullptr},
-  {nullptr, nullptr, 0, nullptr},
-};
 
 PyMethodDef functions[] = {
   {"tensors", safe<make_tensors>, METH_VARARGS, nullptr},
@@ -118,7 +96,7 @@ PyMethodDef functions[] = {
 bool add_tensors(PyObject* module) {
   return add_type<tensors>(
            module, "millrace._native.Tensors",
-           {{Py_tp_methods, methods}, {Py_sq_length, reinterpret_cast<void*>(&length)}}) &&
+           {{Py_sq_length, reinterpret_cast<void*>(&length)}}) &&
     PyModule_AddFunctions(module, functions) == 0;
 }
 

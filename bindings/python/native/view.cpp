@@ -61,14 +61,6 @@ struct view {
   }
 };
 
-ref tuple_of(const std::int64_t* numbers, int count) {
-  ref out{PyTuple_New(count)};
-  for (int i = 0; out && i < count; ++i)
-    if (PyTuple_SetItem(out.get(), i, PyLong_FromLongLong(numbers[i])) != 0)
-      return {};
-  return out;
-}
-
 ref none() { return ref::to(Py_None); }
 
 // Returns (address, format, bytes of an element, shape, strides in bytes, whether read-only).

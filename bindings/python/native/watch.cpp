@@ -54,18 +54,6 @@ bool address_of(PyObject* tensor, void*& out) {
   return !PyErr_Occurred();
 }
 
-// Calls `read(item)` for each item of a sequence, until one fails.
-template <class F>
-bool each(PyObject* sequence, F&& read) {
-  auto count = PySequence_Size(sequence);
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    ref item{PySequence_GetItem(sequence, i)};
-    if (!item || !read(item.get()))
-      return false;
-  }
-  return count >= 0;
-}
-
 bool read_contents(PyObject* line, watch& w) {
   PyObject *dictionary, *values;
   if (!PyArg_ParseTuple(line, "O!O", &PyDict_Type, &dictionary, &values))

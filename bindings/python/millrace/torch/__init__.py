@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .._client import Client, connect
+from .._client import Client, default_client
 from .._errors import InvalidArgument
 from .._future import Future
 from .._pack import pack, unpack
@@ -17,13 +17,6 @@ __all__ = ["Checkpointer", "load", "save"]
 
 # The tensor with all that is no tensor.
 _REST = "millrace.rest"
-
-
-class _Tensor:
-    """Stands for a tensor in the rest."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
 
 def save(
@@ -55,7 +48,8 @@ def save(
                 count += 1
                 unique = f"{first}#{count}"
             tensors[unique] = x
-            return {"$ref": unique, "grad": x.requires_grad, "parameter": _is_parameter(x)}
+            parameter = isinstance(x, torch.nn.Parameter)
+            return {"$ref": unique, "grad": x.requires_grad, "parameter": parameter}
         if isinstance(x, dict):
             return {"$map": [[taken(k, path), taken(v, _join(path, k))] for k, v in x.items()]}
         if isinstance(x, (list, tuple)) and type(x) in (list, tuple):
@@ -69,7 +63,7 @@ def save(
     except RecursionError:
         raise InvalidArgument(f"{name}: it is nested too deeply, or in itself") from None
     tensors[_REST] = rest
-    repository = (client if client is not None else connect()).repository(group)
+    repository = default_client(client).repository(group)
     return repository.store(name, tensors, timeout=timeout)
 
 
@@ -88,7 +82,7 @@ def load(
       map_location: the device for all tensors; ``None``: the CPU.
       trust: unpickles what was saved with ``pickle=True``, which runs code of whoever has saved it.
     """
-    repository = (client if client is not None else connect()).repository(group)
+    repository = default_client(client).repository(group)
     tensors = repository.load(name, device=map_location, timeout=timeout).result()
     rest = tensors.pop(_REST, None)
     if rest is None:
@@ -113,7 +107,3 @@ def load(
 
 def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
-
-
-def _is_parameter(x: torch.Tensor) -> bool:
-    return isinstance(x, torch.nn.Parameter)

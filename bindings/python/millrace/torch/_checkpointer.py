@@ -11,19 +11,19 @@ import os
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import torch
 
 from .. import _native
 from .._checkpoints import Checkpointer as Shard
 from .._checkpoints import Saved
-from .._client import Client, connect, job
+from .._client import Client, default_client, job
 from .._errors import CorruptData, DeadlineExceeded, Error, InvalidArgument, NotFound
 from .._future import finished
 from .._pack import pack, unpack
 from .._repository import Receipt, TensorInfo
+from .._scope import Closing
 from .._tensors import empty, number_of
 from . import _state
 
@@ -32,7 +32,7 @@ _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 _alignment = 64
 
 
-class Checkpointer:
+class Checkpointer(Closing):
     """Saves a trainer's modules and optimizers while it goes on, and restores them in place.
 
     ``save`` returns within microseconds; the tensors are then pulled from where they are. An
@@ -101,7 +101,7 @@ class Checkpointer:
             for x in (*objects, *(named or {}).values())
         )
         self._objects = _state.name_objects(objects, named)
-        self._client = client if client is not None else connect(timeout=timeout)
+        self._client = default_client(client, timeout)
         self._group = group
         self._place = _Place(rank, world_size, axes, replicas, parallel)
         self._options: dict[str, Any] = {
@@ -117,7 +117,6 @@ class Checkpointer:
         self._now: _Registered | None = None
         self._last: Saved | None = None
         self._unfenced = False
-        self._closed = False
         if fence == "auto":
             for x in self._objects.values():
                 if isinstance(x, torch.optim.Optimizer):
@@ -204,7 +203,6 @@ class Checkpointer:
 
         ``finished``: the job is over.
         """
-        self._closed = True
         _open.discard(self)
         if self._shard is not None:
             self._shard.close(finished)
@@ -216,30 +214,12 @@ class Checkpointer:
         except Exception as e:  # pylint: disable=broad-except
             _log.error("%s: a save has failed: %s", self.name, e)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a checkpointer belongs to its process")
-
-    def __enter__(self) -> Checkpointer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.close(finished=kind is None)
-        except Error:
-            if kind is None:
-                raise
-
     # ---- Tensors ----
 
     # What is registered, after a look at whether that is what the objects have.
     def _registered(self) -> _Registered:
         if self._now is not None and self._shard is not None:
-            return self._now if self._now.is_same(self._objects) else self._rebound()
+            return self._now if self._now.is_same() else self._rebound()
         now = self._now = _Registered(self._objects, None)
         self._shard = Shard(
             self._place.part_of(now.tensors, self._place.data),
@@ -375,7 +355,9 @@ class _Registered:
     def __init__(self, objects: Mapping[str, Any], before: _Registered | None) -> None:
         found = _state.find(objects)
         self.small = _state.SmallState(objects)
-        self._states = _state.states_of(objects)
+        # Loading the state of an optimizer replaces it.
+        optimizers = [x for x in objects.values() if isinstance(x, torch.optim.Optimizer)]
+        self._states = [(x, x.state) for x in optimizers]
         places = found.places
         devices = {p.tensor.device for p in places.values() if p.tensor.device.type == "cuda"}
         if len(devices) > 1:
@@ -409,11 +391,9 @@ class _Registered:
             )
         self._watch = _native.watch(found.dictionaries, list(in_place.values()), by_watch)
 
-    def is_same(self, objects: Mapping[str, Any]) -> bool:
-        states = _state.states_of(objects)
-        if any(now is not then for now, then in zip(states, self._states)):
-            return False
-        return self._watch.same()
+    def is_same(self) -> bool:
+        """Whether the objects have the same tensors where they had them."""
+        return all(x.state is state for x, state in self._states) and self._watch.same()
 
     def copy(self) -> bool:
         """Takes the copies. False: one is not like what is registered, and none counts."""

@@ -174,11 +174,6 @@ def _find_in_optimizer(
                 found.add(found.places, f"{name}.{key}.{by_id[id(p)]}", Place(entries, key))
 
 
-def states_of(objects: Mapping[str, Any]) -> list[Any]:
-    """Returns the states of optimizers, which loading one replaces."""
-    return [x.state for x in objects.values() if isinstance(x, torch.optim.Optimizer)]
-
-
 class SmallState:
     """What objects keep besides tensors. Where it is, is looked up once: a save reads it often."""
 

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from .. import _native
-from .._client import Client, connect, milliseconds
+from .._client import Client, default_client, milliseconds
 from .._errors import CorruptData, InvalidArgument, NotFound
 from .._future import Future, Stage
 from .._pack import pack, unpack
-from .._repository import Receipt
+from .._repository import receipt_of
 from .._tensors import Batch
 
 __all__ = ["Reader", "Writer"]
@@ -44,10 +44,6 @@ _dcp = _generation()
 _metadata = importlib.import_module(f"{_dcp.__name__}.metadata")
 _planner = importlib.import_module(f"{_dcp.__name__}.planner")
 _storage = importlib.import_module(f"{_dcp.__name__}.storage")
-
-
-def _client_of(client: Client | None) -> Client:
-    return client if client is not None else connect()
 
 
 class Writer(_storage.StorageWriter):  # type: ignore[misc, name-defined]
@@ -72,7 +68,7 @@ class Writer(_storage.StorageWriter):  # type: ignore[misc, name-defined]
     ) -> None:
         super().__init__()
         self._name = name
-        self._client = _client_of(client)
+        self._client = default_client(client)
         self._repository = self._client.repository(group)
         self._timeout = timeout
 
@@ -168,7 +164,7 @@ class Reader(_storage.StorageReader):  # type: ignore[misc, name-defined]
     ) -> None:
         super().__init__()
         self._name = name
-        self._client = _client_of(client)
+        self._client = default_client(client)
         self._repository = self._client.repository(group)
         self._trust = trust
         self._timeout = timeout
@@ -227,7 +223,7 @@ class Reader(_storage.StorageReader):  # type: ignore[misc, name-defined]
             request = self._client._native.get(
                 model, batch.native(), self._repository.group, milliseconds(self._timeout), 0
             )
-            loads.append(Future(Stage(request, _receipt)))
+            loads.append(Future(Stage(request, receipt_of)))
         for load in loads:
             load.result()
         for item, target in targets:
@@ -244,10 +240,6 @@ class Reader(_storage.StorageReader):  # type: ignore[misc, name-defined]
             )
         loaded = self._repository.load(model, [key], timeout=self._timeout).result()
         return io.BytesIO(loaded[key].numpy().tobytes())
-
-
-def _receipt(request: _native.Request) -> Receipt:
-    return Receipt(*request.receipt())
 
 
 def _metadata_of(repository: Any, name: str) -> Any:
