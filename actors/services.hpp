@@ -2,6 +2,8 @@
 #pragma once
 
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
+#include <millrace/actors/loader/data_messages.hpp>
+#include <millrace/actors/loader/stream_messages.hpp>
 #include <millrace/actors/node/node_messages.hpp>
 #include <millrace/actors/store/store_messages.hpp>
 
@@ -43,7 +45,8 @@ public:
   }
 };
 
-using all_services = service_list<store_service, node_service, checkpoint_service>;
+using all_services =
+  service_list<store_service, node_service, checkpoint_service, data_service, stream_service>;
 static_assert(all_services::numbers_are_apart());
 
 } // namespace millrace::actors

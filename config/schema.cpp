@@ -224,6 +224,11 @@ key_table<client_settings> keys_of() {
       "after copies have been unfinished for this long, threads with the priority of the "
       "program copy: another program may use every core. Set it above the time of an iteration."
       " It holds for a node, too, with `node.mover_nice` above 0"))),
+    key<&s::bind_readers>(expert(boolean(
+      "bind_readers",
+      "while a loader reads for a GPU, the threads that copy stay on the processors near it; while "
+      "one reads from other hosts by RDMA, on those near the RDMA devices in use. They use none "
+      "that they might not use before. Without such a loader, `transport.bind_movers` holds"))),
     key<&s::trust_users>(expert(plain(
       "trust_users", key_type::users,
       "users (names or numbers) whose services a client talks to at Unix sockets, besides root and "

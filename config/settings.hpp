@@ -113,6 +113,7 @@ struct client_settings {
   std::uint32_t layer_cache_entries = 65'536;
   std::uint32_t mover_nice = 19;
   std::uint64_t mover_patience_ms = 2'000; // also of an embedded node whose movers yield
+  bool bind_readers = true;                // movers stay near the device for which loaders read
   /// Users whose services may answer, besides root and the client's own user, by name or uid.
   std::vector<std::string> trust_users;
 

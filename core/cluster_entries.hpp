@@ -33,9 +33,10 @@ MILLRACE_INSPECT(
 struct node_entry {
   std::string name;
   std::vector<std::string> addresses; // best first
+  std::uint64_t data_bytes = 0;       // of its data server; 0: it has none
 
   friend bool operator==(const node_entry&, const node_entry&) = default;
 };
-MILLRACE_INSPECT(node_entry, x.name, x.addresses)
+MILLRACE_INSPECT(node_entry, x.name, x.addresses, x.data_bytes)
 
 } // namespace millrace

@@ -26,6 +26,12 @@ void running_digest::add(const void* data, std::size_t size_bytes) noexcept {
   XXH3_64bits_update(static_cast<XXH3_state_t*>(state_), data, size_bytes);
 }
 
+void running_digest::add_text(std::string_view text) noexcept {
+  auto length = std::uint64_t{text.size()};
+  add(&length, sizeof(length));
+  add(text.data(), text.size());
+}
+
 std::uint64_t running_digest::value() const noexcept {
   return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_));
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace millrace {
 
@@ -23,6 +24,8 @@ public:
   running_digest& operator=(const running_digest&) = delete;
 
   void add(const void* data, std::size_t size_bytes) noexcept;
+  /// Adds the length of a text and its characters.
+  void add_text(std::string_view text) noexcept;
   std::uint64_t value() const noexcept;
 
 private:

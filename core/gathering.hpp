@@ -5,6 +5,7 @@
 #include <millrace/core/status.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -46,5 +47,38 @@ private:
   status first_error_;
   completion<std::vector<T>> done_;
 };
+
+/// The same for operations without values.
+template <>
+class gathering<void> {
+public:
+  /// `count`: at least one.
+  gathering(std::size_t count, completion<void> done) : missing_(count), done_(std::move(done)) {}
+
+  void arrived(result<void> outcome) {
+    {
+      std::lock_guard guard{mutex_};
+      if (!outcome && outcome_)
+        outcome_ = std::move(outcome);
+      if (--missing_ > 0)
+        return;
+    }
+    done_(std::move(outcome_));
+  }
+
+private:
+  std::mutex mutex_;
+  std::size_t missing_;
+  result<void> outcome_; // the error that came first
+  completion<void> done_;
+};
+
+/// Returns the completion of so many operations that run at once. When all of them have called it
+/// or a copy, `done` runs, as that of `gathering`.
+inline completion<void> gathered(std::size_t count, completion<void> done) {
+  return [all = std::make_shared<gathering<void>>(count, std::move(done))](result<void> outcome) {
+    all->arrived(std::move(outcome));
+  };
+}
 
 } // namespace millrace

@@ -5,6 +5,7 @@
 #include <millrace/core/driver_report.hpp>
 #include <millrace/core/inspect.hpp>
 #include <millrace/core/provider_status.hpp>
+#include <millrace/core/working_set.hpp>
 
 #include <cstdint>
 #include <string>
@@ -55,6 +56,7 @@ struct node_status {
   std::uint64_t actor_failures = 0;
   std::string last_failure;
   std::string down; // empty: all are there
+  data_status data;
 
   friend bool operator==(const node_status&, const node_status&) = default;
 
@@ -64,7 +66,7 @@ struct node_status {
       x.node, x.address, x.version, x.pid, x.uptime_ms, x.connections, x.staging_capacity_bytes,
       x.staging_used_bytes, x.providers, x.paths, x.addresses, x.former_, x.reports, x.requests,
       x.requests_bytes, x.buffers_bytes, x.stalls, x.staging, x.actor_failures, x.last_failure,
-      x.down);
+      x.down, x.data);
   }
 
 private:

@@ -24,6 +24,13 @@ enum class defect : std::uint8_t {
   staging_lease_kept,       // a block of staging memory does not come back
   slot_lease_kept,          // what has read a slot of a pool keeps it
   views_not_compared,       // a provider answers alone by the views that it had before its start
+  resumed_behind_reads,     // a loader's state is where it reads ahead, not what it gives next
+  set_lease_kept,           // a data server keeps a set for a reader that has gone
+  home_published_first,     // the home's part of a set is published before the others
+  lost_part_misplaced,      // samples of a lost part are looked for elsewhere in the files
+  stream_place_kept,        // places that a lost producer was writing do not come back
+  late_samples_lost,        // samples of a call that nobody waits for are not put back
+  window_read_ended_early,  // a read by a window ends while files are still read into its memory
 };
 
 #if defined(MILLRACE_KILL_POINTS)

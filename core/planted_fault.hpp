@@ -1,5 +1,5 @@
-// Deliberate faults in the handlers of actors, which prove that actors are supervised. The bases of
-// the actors pass them.
+// Deliberate faults in the handlers of actors, which prove that actors are supervised, and where a
+// loader may lack memory. The bases of the actors pass them, and the loader.
 #pragma once
 
 #if defined(MILLRACE_KILL_POINTS)
@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// Called with the type of each message, before its handler runs, on the thread that runs it. A
-/// test makes it throw or wait. Null in every ordinary process.
+/// Called with the type of each message, before its handler runs, and of each batch that is read,
+/// on the thread that does it. A test makes it throw or wait. Null in every ordinary process.
 inline constinit std::atomic<void (*)(const std::type_info& message)> planted_fault = nullptr;
 
 } // namespace millrace

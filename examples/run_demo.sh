@@ -6,8 +6,9 @@
 # from its first layers. Restarts the RocksDB provider (in order, then after kill -9), and loads the
 # model back bit for bit. Trains another model with a checkpoint at every iteration, kills it in the
 # middle of a save, and continues from the newest checkpoint to the same weights. If PyTorch is
-# installed, does the same saves with torch.save, and trains in Python. Says at its end what it leaves
-# out.
+# installed, does the same saves with torch.save, and trains in Python: one trainer reads its batches
+# through a working set that two data servers share, is killed in an epoch, and goes on at the very
+# sample. Says at its end what it leaves out.
 #
 #   --quick  fewer epochs
 #   --keep   leave the directory with its logs
@@ -169,6 +170,23 @@ elif python -c 'import torch' 2>/dev/null; then
   python "$here/python/train_resnet.py" --small --steps 12 | tee "$directory/python.out"
   grep -q '^goes on after step 6$' "$directory/python.out" || die "the trainer in Python began anew"
   echo "a trainer in PyTorch, ended and started again: $(tail -n 1 "$directory/python.out")" >>"$summary"
+
+  say "training data in the memory of two data servers"
+  digits() {
+    python "$here/python/train_digits.py" --folder "$directory" --servers 2 --epochs 3 "$@"
+  }
+  digits --name digits/whole >"$directory/whole.out"
+  status=0
+  digits --name digits/cut --kill-at 40 >"$directory/cut.out" || status=$?
+  [ "$status" = 137 ] || die "the trainer in Python was to be killed and ended with $status"
+  digits --name digits/cut >"$directory/resumed.out"
+  "$millrace" data describe digits/cut -c "$config"
+  grep -q '^goes on after step 40$' "$directory/resumed.out" || die "the trainer in Python began anew"
+  grep -q '; 2 data servers' "$directory/resumed.out" || die "the samples are not on two data servers"
+  cmp <(grep '^step' "$directory/whole.out") <(cat "$directory/"{cut,resumed}.out | grep '^step') ||
+    die "the killed trainer in Python came to other losses than the undisturbed one"
+  echo "a trainer whose samples two data servers have, killed in an epoch and started again: the same losses" |
+    tee -a "$summary"
 elif python -c 'import numpy' 2>/dev/null; then
   python "$here/python/arrays.py" --group kept | tee -a "$summary"
 else

@@ -1,4 +1,6 @@
 // Composes the schema.
+#include <millrace/actors/loader/data_options.hpp>
+#include <millrace/actors/loader/read_options.hpp>
 #include <millrace/config/load.hpp>
 #include <millrace/config/units.hpp>
 #include <millrace/core/never_destroyed.hpp>
@@ -35,6 +37,8 @@ const config::schema& configuration_schema() {
       if (kind.options)
         sections.push_back(*kind.options);
     sections.push_back(config::section_of<net::network_options>("channel"));
+    sections.push_back(config::section_of<actors::data_options>("data"));
+    sections.push_back(config::section_of<actors::read_options>("reading"));
     std::vector<config::bucket_section> buckets;
     for (auto& kind : storage::builtin_buckets())
       buckets.push_back(kind.section);
@@ -71,6 +75,8 @@ std::string take_less_memory(const config::settings& node) {
     if (needs.own_bytes > 0 || needs.file_bytes > 0)
       capacities += fmt::format("`{}` of provider {}, ", key->name, p.name);
   }
+  if (node.options.of<actors::data_options>().capacity_bytes > 0)
+    capacities += "`data.capacity`, ";
   return fmt::format(
     "lower one of {}`descriptions_max`, `staging.size`, `checkpoints.staging_pieces`, or raise the "
     "group's limit",

@@ -8,6 +8,9 @@ say() { printf '%s: %s\n' "$me" "$*"; }
 warn() { printf '%s: %s\n' "$me" "$*" >&2; }
 die() { warn "$@"; exit 1; }
 
+# The commit that figures name.
+this_commit() { git rev-parse --short HEAD 2>/dev/null || echo unknown; }
+
 # minutes SECONDS: with one digit behind the point.
 minutes() { echo "$((($1 + 3) / 60)).$(((($1 + 3) % 60) / 6))"; }
 
@@ -45,8 +48,12 @@ packages_of() {
     "$root/scripts/packages"
 }
 
+# Whether a package is installed, or one that provides it.
 is_installed() {
-  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ] ||
+    dpkg-query -W -f='${db:Status-Status} ${Provides}\n' | awk -v wanted="$1" '
+      $1 == "installed" { gsub(/\([^)]*\)|,/, " "); for (i = 2; i <= NF; i++) if ($i == wanted) found = 1 }
+      END { exit !found }'
 }
 
 missing_of() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/checkpoint.hpp>
+#include <millrace/core/progress.hpp>
 #include <millrace/core/repack_report.hpp>
 #include <millrace/storage/bucket.hpp>
 
@@ -63,9 +64,7 @@ public:
   virtual std::uint64_t run() const noexcept = 0;
 };
 
-/// Receives the progress of a long operation: done and total bytes. A total of 0 means that the
-/// total is not known. Returns false to stop the operation. Any thread.
-using progress_callback = std::function<bool(std::uint64_t done, std::uint64_t total)>;
+using millrace::progress_callback;
 
 /// Which bytes of a version are opened.
 enum class version_part : std::uint8_t {

@@ -1,4 +1,5 @@
 // `millrace checkpoints`: shows, verifies and repacks the checkpoints of a service or a pool.
+#include <millrace/tools/changes.hpp>
 #include <millrace/tools/checkpoints/access.hpp>
 #include <millrace/tools/checkpoints/commands.hpp>
 #include <millrace/tools/checkpoints/describe.hpp>
@@ -173,22 +174,12 @@ int remove(invocation& call, const checkpoints_options& options) {
   auto from = open_access(options);
   if (!from)
     return report(call, from.error());
-  json removed = json::array();
-  json failed = json::array();
+  changes removed{call, "removed"};
   for (auto& text : options.versions) {
     auto version = parse_version_name(text);
-    auto bad = explain_name((*from)->erase(version.model, version.step), version.model);
-    if (bad.ok()) {
-      removed.push_back(text);
-      continue;
-    }
-    failed.push_back({{"name", text}, {"error", to_json(bad)}});
-    if (!call.json)
-      report(call, bad);
+    removed.add(text, explain_name((*from)->erase(version.model, version.step), version.model));
   }
-  if (call.json)
-    print_json(call, {{"removed", removed}, {"failed", failed}});
-  return failed.empty() ? exit_ok : exit_failed;
+  return removed.finish();
 }
 
 status stopped_early(invocation& call, const std::string& where) {

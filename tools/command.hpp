@@ -70,6 +70,7 @@ void add_serve_command(CLI::App& app, invocation& call);
 void add_status_command(CLI::App& app, invocation& call);
 void add_models_command(CLI::App& app, invocation& call);
 void add_checkpoints_command(CLI::App& app, invocation& call);
+void add_data_command(CLI::App& app, invocation& call);
 void add_pool_command(CLI::App& app, invocation& call);
 void add_cluster_command(CLI::App& app, invocation& call);
 void add_config_command(CLI::App& app, invocation& call);

@@ -1,5 +1,6 @@
 // `millrace models`: shows and changes the models that a group of providers keeps.
 #include <millrace/storage/builtin.hpp>
+#include <millrace/tools/changes.hpp>
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/describe_model.hpp>
 #include <millrace/tools/listing.hpp>
@@ -101,21 +102,12 @@ int apply(
   std::vector<future<void>> running;
   for (auto& model : options.models)
     running.push_back(one(repo, model));
-  json done = json::array();
-  json failed = json::array();
+  changes done{call, done_word};
   for (std::size_t i = 0; i < running.size(); ++i) {
     auto& outcome = running[i].result();
-    if (outcome) {
-      done.push_back(options.models[i]);
-      continue;
-    }
-    failed.push_back({{"name", options.models[i]}, {"error", to_json(outcome.error())}});
-    if (!call.json)
-      report(call, outcome.error());
+    done.add(options.models[i], outcome ? status{} : outcome.error());
   }
-  if (call.json)
-    print_json(call, {{done_word, done}, {"failed", failed}});
-  return failed.empty() ? exit_ok : exit_failed;
+  return done.finish();
 }
 
 void add_group_options(CLI::App& command, models_options& options) {

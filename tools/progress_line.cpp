@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <iostream>
 
 namespace millrace::tools {
@@ -19,6 +21,13 @@ std::string moving_mark(std::chrono::milliseconds spent) {
   std::string bar(bar_width, ' ');
   bar[static_cast<std::size_t>(std::max<std::int64_t>(spent / redraw, 0)) % bar_width] = '#';
   return bar;
+}
+
+// Rounded up to seconds, so that the text does not flicker.
+std::uint64_t left_ms(std::uint64_t bytes, double bytes_per_s) {
+  constexpr double longest_s = 1e9;
+  auto seconds = std::min(std::ceil(static_cast<double>(bytes) / bytes_per_s), longest_s);
+  return static_cast<std::uint64_t>(seconds) * 1000;
 }
 
 } // namespace
@@ -43,7 +52,7 @@ void progress_line::show(std::uint64_t done, std::uint64_t total) {
   std::cerr << '\r' << progress_text(what_, done, total, spent) << "\x1b[K" << std::flush;
 }
 
-storage::progress_callback progress_line::callback() {
+progress_callback progress_line::callback() {
   return [this](std::uint64_t done, std::uint64_t total) {
     show(done, total);
     return true;
@@ -60,9 +69,13 @@ std::string progress_text(
   auto rate = spent.count() <= 0
     ? 0.0
     : static_cast<double>(done) * 1000 / static_cast<double>(spent.count());
+  auto left = rate > 0 && done < total
+    ? ", " + human_duration(left_ms(total - done, rate)) + " left"
+    : std::string{};
   return fmt::format(
-    "{} [{:<{}}] {:3.0f}%  {} of {}  {}/s", what, std::string(filled, '#'), bar_width, share * 100,
-    human_size(done), human_size(total), human_size(static_cast<std::uint64_t>(rate)));
+    "{} [{:<{}}] {:3.0f}%  {} of {}  {}/s{}", what, std::string(filled, '#'), bar_width,
+    share * 100, human_size(done), human_size(total), human_size(static_cast<std::uint64_t>(rate)),
+    left);
 }
 
 } // namespace millrace::tools

@@ -2,7 +2,7 @@
 // Used by commands that copy.
 #pragma once
 
-#include <millrace/storage/checkpoint_store.hpp>
+#include <millrace/core/progress.hpp>
 #include <millrace/tools/command.hpp>
 
 #include <chrono>
@@ -23,7 +23,7 @@ public:
   void show(std::uint64_t done, std::uint64_t total);
 
   /// Returns `show` as a callback, which this object must outlive.
-  storage::progress_callback callback();
+  progress_callback callback();
 
 private:
   using clock = std::chrono::steady_clock;
@@ -35,8 +35,8 @@ private:
   bool visible_ = false;
 };
 
-/// Returns the text to draw: "layer.pt [#####     ] 50%  1.2 GiB of 2.4 GiB  800 MiB/s". Without a
-/// total it is "repack [   #   ] 12 s" with a mark that moves.
+/// Returns the text to draw: "layer.pt [#####     ] 50%  1.2 GiB of 2.4 GiB  800 MiB/s, 1 s left".
+/// Without a total it is "repack [   #   ] 12 s" with a mark that moves.
 std::string progress_text(
   const std::string& what, std::uint64_t done, std::uint64_t total,
   std::chrono::milliseconds spent);

@@ -17,8 +17,8 @@ namespace {
 
 // In the order of `millrace --help`.
 constexpr std::array commands = {add_serve_command,       add_status_command, add_models_command,
-                                 add_checkpoints_command, add_pool_command,   add_cluster_command,
-                                 add_config_command,      add_doctor_command};
+                                 add_checkpoints_command, add_data_command,   add_pool_command,
+                                 add_cluster_command,     add_config_command, add_doctor_command};
 
 // Returns "no command 'frob' in models". The parser itself only says that a command is missing.
 std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {

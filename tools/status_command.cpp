@@ -142,6 +142,24 @@ void print_staging(std::ostream& out, const node_status& s) {
     shown.print(out, "  ");
 }
 
+json status_json(const data_status& d) {
+  return {
+    {"capacity_bytes", d.capacity_bytes},
+    {"used_bytes", d.used_bytes},
+    {"region_bytes", d.region_bytes},
+    {"sets", d.sets},
+    {"filling", d.filling},
+    {"readers", d.readers},
+    {"preloads", d.preloads},
+    {"unloads", d.unloads},
+    {"evictions", d.evictions},
+    {"streams", d.streams},
+    {"samples_appended", d.samples_appended},
+    {"samples_given", d.samples_given},
+    {"windows", d.windows},
+    {"joins", d.joins}};
+}
+
 void add_lines(json& out, const std::vector<report_line>& lines) {
   for (auto& line : lines)
     out[line.name] = line.is_number ? json(line.number) : json(line.text);
@@ -196,6 +214,8 @@ json status_json(const node_status& s) {
     {"actor_failures", s.actor_failures},
     {"providers", providers},
     {"paths", paths}};
+  if (s.data.capacity_bytes > 0)
+    out["data"] = status_json(s.data);
   if (!s.last_failure.empty())
     out["last_failure"] = s.last_failure;
   if (!s.down.empty())
@@ -256,6 +276,24 @@ void print_providers(std::ostream& out, const node_status& s) {
           << '\n';
   if (!any && !s.providers.empty())
     out << "  no provider could be opened: the node serves nothing\n";
+}
+
+void print_data(std::ostream& out, const data_status& d) {
+  if (d.capacity_bytes == 0)
+    return;
+  table shown{
+    {"data server", ">used", ">region", ">preloading", ">readers", ">preloads", ">unloads",
+     ">joins", ">evictions"}};
+  shown.add(
+    {counted(d.sets, "set"), used_of(d.used_bytes, d.capacity_bytes), human_size(d.region_bytes),
+     std::to_string(d.filling), std::to_string(d.readers), std::to_string(d.preloads),
+     std::to_string(d.unloads), std::to_string(d.joins), std::to_string(d.evictions)});
+  shown.print(out, "  ");
+  if (d.windows > 0)
+    out << "  " << counted(d.windows, "set") << " of these through a window\n";
+  if (d.streams > 0 || d.samples_appended > 0)
+    out << "  " << counted(d.streams, "stream") << ", " << counted(d.samples_appended, "sample")
+        << " appended, " << d.samples_given << " given to readers since the start\n";
 }
 
 // The star marks the driver that the next transfer uses.
@@ -335,6 +373,7 @@ void print_node(std::ostream& out, const node_status& s) {
   print_checkpoints(out, s);
   print_flushes(out, s);
   print_staging(out, s);
+  print_data(out, s.data);
   print_paths(out, s);
   for (auto& r : s.reports)
     print_report(out, r);

@@ -8,6 +8,7 @@
 #include <millrace/core/status.hpp>
 #include <millrace/net/channel/channel.hpp>
 #include <millrace/net/channel/stream_acceptor.hpp>
+#include <millrace/transport/memory/mapped_region.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -104,6 +106,7 @@ struct driver_capabilities {
   bool any_file = true;        // any file may be adopted as local side; false: only tmpfs, DAX
   bool host_memory = true;     // the owner's region may be host memory
   bool device_memory = false;  // the owner's region may be device memory, of some devices at least
+  bool maps = false;           // regions can be mapped, see `driver::map`
 };
 
 class arena;
@@ -126,6 +129,18 @@ public:
   ///          use staging memory instead.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 
+  /// Maps a region for reading, so that later copies from it need no message. Does not block.
+  /// `done` runs exactly once, also when the peer dies, on any thread, with no lock held.
+  ///
+  /// The owner cannot take the mapping back. It says by other means when the bytes change.
+  /// Errors:  `permission_denied` for the handle's key or access; `peer_lost` naming the peer;
+  ///          `busy`; `unsupported` when the region is not one dense run of memory that its owner
+  ///          lets peers map (`arena_sharing::read_only`), or when the driver or the peer maps
+  ///          nothing. The caller can read by transfers instead.
+  virtual void map(const bulk_handle&, completion<mapped_region> done) {
+    done(fail(errc::unsupported, "the driver maps no regions"));
+  }
+
   /// Announces memory of this process that transfers will use. The driver may begin to prepare all
   /// of it now, for example to register it with devices. It must not keep the memory alive. Does
   /// not block. Threads: any.
@@ -134,6 +149,10 @@ public:
   /// Forgets what the driver has kept of this memory for later transfers, for example registrations
   /// with devices. Drivers that keep nothing do nothing. Threads: any.
   virtual void invalidate(const std::byte*, std::uint64_t) {}
+
+  /// Returns the network devices by which the driver reaches peers now, as the system names them;
+  /// none if it does not know. Threads: any.
+  virtual std::vector<std::string> devices_in_use() const { return {}; }
 
   /// Returns what `millrace status` shows of the driver beside the bytes it moved; nothing if the
   /// driver has no state worth showing. Threads: any.

@@ -97,7 +97,7 @@ public:
     auto a = arena::create(options);
     if (!a)
       return fail(a.error());
-    {
+    if (options.sharing == arena_sharing::transfers) {
       std::lock_guard guard{mutex_};
       shared_.push_back(*a);
     }
@@ -167,6 +167,25 @@ public:
       a.done(fail(nobody_reaches(t.remote.owner, a)));
   }
 
+  void map(const bulk_handle& remote, completion<mapped_region> done) override {
+    for (auto& d : drivers_)
+      if (d->capabilities().maps && d->reaches(remote.owner))
+        return d->map(
+          remote, [wanted = size_bytes(remote), done = std::move(done)](result<mapped_region> r) {
+            // The handle may come from another process than the region.
+            if (r && r->size_bytes != wanted)
+              r = fail(
+                errc::protocol_error, "a handle says {} bytes of a region that has {}", wanted,
+                r->size_bytes);
+            done(std::move(r));
+          });
+    if (!paths_.is_open(remote.owner))
+      return done(fail(not_connected()));
+    done(fail(
+      errc::unsupported, "no driver maps memory of {}: only processes of one host map each other's",
+      paths_.name_of(remote.owner)));
+  }
+
   void invalidate(const void* data, std::uint64_t size_bytes) override {
     for (auto& d : drivers_)
       d->invalidate(static_cast<const std::byte*>(data), size_bytes);
@@ -188,6 +207,14 @@ public:
            choice == index, d.rate.bytes_per_s(now), d.fallbacks, d.last_reason,
            std::string{d.carrier}});
     }
+    return out;
+  }
+
+  std::vector<std::string> devices_in_use() const override {
+    std::vector<std::string> out;
+    for (auto& d : drivers_)
+      for (auto& device : d->devices_in_use())
+        out.push_back(std::move(device));
     return out;
   }
 
@@ -235,11 +262,14 @@ private:
       drivers_[index]->reaches(owner);
   }
 
+  static status not_connected() {
+    return {
+      errc::peer_lost, "the process that owns the memory is not connected: it ended, or was lost"};
+  }
+
   status nobody_reaches(const peer_id& owner, const attempt& a) const {
     if (!paths_.is_open(owner))
-      return {
-        errc::peer_lost,
-        "the process that owns the memory is not connected: it ended, or was lost"};
+      return not_connected();
     auto words = "no driver reaches " + paths_.name_of(owner) + ":";
     for (std::size_t i = 0; i < drivers_.size(); ++i) {
       auto able = drivers_[i]->capabilities();

@@ -31,7 +31,8 @@ public:
     const fabric_options& options, std::vector<std::shared_ptr<driver>> drivers);
   virtual ~fabric() = default;
 
-  /// Makes registered memory of `options.size_bytes`, touches it now, and announces it to peers.
+  /// Makes registered memory of `options.size_bytes`, touches it now, and announces it to peers
+  /// unless they shall only read it (`options.sharing`).
   virtual result<std::shared_ptr<memory_source>> make_memory(const arena_options& options) = 0;
 
   /// Makes a file or device that is mapped whole usable as `copy_op::local`, until the returned
@@ -77,6 +78,11 @@ public:
   /// `retry_after_ms`.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 
+  /// Maps a region for reading, by the first driver that maps and reaches the owner. See
+  /// `driver::map`. After `unsupported` the region can still be read by transfers.
+  /// Errors:  those of `driver::map`. Threads: any.
+  virtual void map(const bulk_handle& remote, completion<mapped_region> done) = 0;
+
   /// Makes the drivers forget the registrations they kept of memory that was unmapped, or will be.
   /// Registrations under memory that is exposed now stay. Pinned pages are freed at once.
   ///
@@ -88,6 +94,8 @@ public:
   virtual const std::shared_ptr<mover_pool>& movers() const noexcept = 0;
   /// Returns, for every peer, each driver that was used and the driver that would be used next.
   virtual std::vector<path_stats> paths() const = 0;
+  /// Returns the network devices by which drivers reach peers, see `driver::devices_in_use`.
+  virtual std::vector<std::string> devices_in_use() const { return {}; }
   /// Returns the reports of the drivers that have one.
   virtual std::vector<driver_report> reports() const = 0;
 };

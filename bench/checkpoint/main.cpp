@@ -5,7 +5,6 @@
 #include <millrace/bench/common/options.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 namespace {
@@ -70,21 +69,14 @@ int run(const model_options& o) {
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    if (argc == 3 && argv[1] == std::string{"--serve"})
-      return serve(argv[2]);
-    if (argc == 7 && argv[1] == std::string{"--trainer"})
-      return train(
-        argv[2], argv[3], static_cast<std::uint32_t>(std::atoi(argv[4])),
-        static_cast<std::uint32_t>(std::atoi(argv[5])), argv[6] == std::string{"empty"});
-    model_options o;
-    CLI::App app{"Checkpoints pulled and restored, against peers and floors."};
-    add_options(app, o, {"memory", "shards", "call", "disk"});
-    CLI11_PARSE(app, argc, argv);
-    return run(o);
-  } catch (const std::exception& e) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "bench_checkpoint: %s\n", e.what());
-    return EXIT_FAILURE;
-  }
+  if (argc == 7 && argv[1] == std::string{"--trainer"})
+    return train(
+      argv[2], argv[3], static_cast<std::uint32_t>(std::atoi(argv[4])),
+      static_cast<std::uint32_t>(std::atoi(argv[5])), argv[6] == std::string{"empty"});
+  return run_program(
+    argc, argv,
+    {"checkpoint",
+     "Checkpoints pulled and restored, against peers and floors.",
+     {"memory", "shards", "call", "disk"},
+     &run});
 }

@@ -1,9 +1,11 @@
 // The options and what --help says of them.
 #include <millrace/bench/common/child.hpp>
 #include <millrace/bench/common/options.hpp>
+#include <millrace/bench/common/service.hpp>
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 
 namespace millrace::bench {
 
@@ -43,6 +45,25 @@ void add_options(CLI::App& app, model_options& o, const std::vector<std::string>
   app.add_option("--disk", o.disk, "a directory on disk, for all files that shall be durable")
     ->type_name("DIR")
     ->capture_default_str();
+}
+
+int run_program(int argc, char** argv, const program& of) {
+  try {
+    if (argc == 3 && argv[1] == std::string{"--serve"})
+      return serve(argv[2]);
+    model_options o;
+    CLI::App app{of.what};
+    add_options(app, o, of.sections);
+    if (of.takes_guest)
+      app.add_option(
+        "--guest", o.guest, "runs a program in a guest with RDMA devices, where here are none");
+    CLI11_PARSE(app, argc, argv);
+    return of.run(o);
+  } catch (const std::exception& e) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "bench_%s: %s\n", of.name, e.what());
+    return EXIT_FAILURE;
+  }
 }
 
 } // namespace millrace::bench

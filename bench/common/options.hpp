@@ -25,6 +25,7 @@ struct model_options : run_options {
   std::string model;
   std::string memory = "/dev/shm";
   std::string disk = "/var/tmp";
+  std::string guest; // of programs that take one: see guest.hpp
 };
 
 /// The exit code of a run with --strict that missed a goal. 1 means that it failed, 2 that its
@@ -40,5 +41,19 @@ int finish(const report& out, const run_options& o);
 /// Adds the options to a command line whose `--only` takes one of `sections`.
 void add_options(CLI::App& app, run_options& o, const std::vector<std::string>& sections);
 void add_options(CLI::App& app, model_options& o, const std::vector<std::string>& sections);
+
+/// What a program `bench_<name>` is, for `run_program`.
+struct program {
+  const char* name;
+  const char* what; // of --help
+  std::vector<std::string> sections;
+  int (*run)(const model_options&);
+  bool takes_guest = false; // some sections need an RDMA device
+};
+
+/// Is the main function of a benchmark that starts services: serves, if the arguments are those of
+/// its child; otherwise runs it with the options of the command line. Prints what is thrown.
+/// Returns the exit code.
+int run_program(int argc, char** argv, const program& of);
 
 } // namespace millrace::bench

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -52,6 +53,21 @@ std::optional<python_peer> python_peer::start(const std::string& name, bool anno
   if (announce)
     std::printf("peer: %s %s\n", name.c_str(), said["version"].get<std::string>().c_str());
   return python_peer{name, std::move(*process)};
+}
+
+std::optional<python_peer> python_peer::start_with_package(
+  const std::string& name, const std::string& address, bool announce) {
+#ifdef MILLRACE_PYTHON_DIRECTORY
+  setenv("MILLRACE_ADDRESS", address.c_str(), 1);
+  setenv("PYTHONPATH", MILLRACE_PYTHON_DIRECTORY, 1);
+  setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
+  return start(name, announce);
+#else
+  static_cast<void>(address);
+  static_cast<void>(announce);
+  skip_aloud(name, "the build has no package for Python");
+  return {};
+#endif
 }
 
 void python_peer::send(const std::string& command) {

@@ -21,6 +21,11 @@ public:
   /// its version.
   static std::optional<python_peer> start(const std::string& name, bool announce = true);
 
+  /// Starts a peer that uses the package millrace of the build, as a client of the service at
+  /// `address`. A build without the package is a machine that lacks it.
+  static std::optional<python_peer> start_with_package(
+    const std::string& name, const std::string& address, bool announce = true);
+
   const std::string& name() const noexcept { return name_; }
 
   /// Makes the tensors for the following saves.

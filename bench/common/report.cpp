@@ -76,6 +76,15 @@ std::optional<double> floor_of(const row& r) {
   return r.floor_s ? std::optional{*r.floor_s / r.ours.median()} : std::nullopt;
 }
 
+std::optional<double> peer_floor_of(const row& r) {
+  return r.floor_s && r.peer_s ? std::optional{*r.floor_s / *r.peer_s} : std::nullopt;
+}
+
+// Small ones are told exactly.
+std::string bytes_text(double bytes, const char* pattern) {
+  return bytes < 1000 ? format("%.0f B", bytes) : format(pattern, bytes * 1e-3);
+}
+
 std::vector<verdict> judge(const row& r) {
   std::vector<verdict> out;
   if (r.ratio_min) {
@@ -92,14 +101,21 @@ std::vector<verdict> judge(const row& r) {
        part ? format("%.0f %%", *part * 100) : "no floor",
        part ? std::optional{*part >= *r.floor_min} : std::nullopt});
   }
+  if (r.peer_floor_max) {
+    auto part = peer_floor_of(r);
+    out.push_back(
+      {format("peer <= %.0f %% of the floor", *r.peer_floor_max * 100),
+       part ? format("%.0f %%", *part * 100) : "no peer",
+       part ? std::optional{*part <= *r.peer_floor_max} : std::nullopt});
+  }
   if (r.seconds_max)
     out.push_back(
       {format("<= %.0f us", *r.seconds_max * 1e6), format("%.0f us", r.ours.median() * 1e6),
        r.ours.median() <= *r.seconds_max});
   if (r.bytes_max)
     out.push_back(
-      {format("<= %.0f KB", static_cast<double>(*r.bytes_max) * 1e-3),
-       format("%.1f KB", static_cast<double>(r.size_bytes) * 1e-3), r.size_bytes <= *r.bytes_max});
+      {"<= " + bytes_text(static_cast<double>(*r.bytes_max), "%.0f KB"),
+       bytes_text(static_cast<double>(r.size_bytes), "%.1f KB"), r.size_bytes <= *r.bytes_max});
   return out;
 }
 
@@ -139,6 +155,7 @@ nlohmann::json to_json(const row& r) {
     {"ratio", number(ratio_of(r))},
     {"floor_s", number(r.floor_s)},
     {"floor_fraction", number(floor_of(r))},
+    {"peer_floor_fraction", number(peer_floor_of(r))},
     {"bytes", r.size_bytes},
     {"ours_min_s", r.ours.min()},
     {"ours_max_s", r.ours.max()},
@@ -156,6 +173,7 @@ nlohmann::json to_json(const row& r) {
   };
   add_goal("ratio_min", r.ratio_min);
   add_goal("floor_min", r.floor_min);
+  add_goal("peer_floor_max", r.peer_floor_max);
   add_goal("seconds_max", r.seconds_max);
   add_goal("bytes_max", r.bytes_max);
   auto verdicts = judge(r);
@@ -191,6 +209,7 @@ row from_json(const nlohmann::json& line) {
   auto goals = line.value("goals", nlohmann::json::object());
   take(goals, "ratio_min", r.ratio_min);
   take(goals, "floor_min", r.floor_min);
+  take(goals, "peer_floor_max", r.peer_floor_max);
   take(goals, "seconds_max", r.seconds_max);
   take(goals, "bytes_max", r.bytes_max);
   return r;

@@ -26,10 +26,11 @@ struct row {
   std::string stages;  // the provider's own times of the stages
   std::string machine; // the machine on which it was measured, if not this one
 
-  /// The goals: how many times as fast as the peer, which part of the floor's speed, how long, how
-  /// large.
+  /// The goals: how many times as fast as the peer, which part of the floor's speed, which part of
+  /// it the peer has at most, how long, how large.
   std::optional<double> ratio_min;
   std::optional<double> floor_min;
+  std::optional<double> peer_floor_max;
   std::optional<double> seconds_max;
   std::optional<std::uint64_t> bytes_max;
 };

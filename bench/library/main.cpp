@@ -15,9 +15,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <functional>
 #include <span>
 #include <string>
@@ -279,17 +276,7 @@ int run(const model_options& o) {
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    if (argc == 3 && argv[1] == std::string{"--serve"})
-      return serve(argv[2]);
-    model_options o;
-    CLI::App app{"What the C functions add to the C++ API."};
-    add_options(app, o, {"calls", "signals", "tensors"});
-    CLI11_PARSE(app, argc, argv);
-    return run(o);
-  } catch (const std::exception& e) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "bench_library: %s\n", e.what());
-    return EXIT_FAILURE;
-  }
+  return run_program(
+    argc, argv,
+    {"library", "What the C functions add to the C++ API.", {"calls", "signals", "tensors"}, &run});
 }

@@ -1,38 +1,59 @@
 """torch.distributed.checkpoint, one process, one file."""
+import dataclasses
 import os
 
 import peer
 
 
+def import_dcp():
+    """Imports it. That of PyTorch 1.13 imports under Python 3.11 with hashable dataclasses alone."""
+    try:
+        from torch.distributed import checkpoint
+
+        return checkpoint
+    except ImportError:
+        pass
+    original = dataclasses.dataclass
+
+    def hashable(cls=None, /, **options):
+        if cls is None:
+            return lambda cls: hashable(cls, **options)
+        if not options.get("frozen") and "__hash__" not in cls.__dict__:
+            options["unsafe_hash"] = True
+        return original(cls, **options)
+
+    dataclasses.dataclass = hashable
+    try:
+        from torch.distributed._shard import checkpoint
+    except Exception as why:
+        raise ImportError(f"torch.distributed.checkpoint: {why}") from why
+    finally:
+        dataclasses.dataclass = original
+    return checkpoint
+
+
 def load_peer():
     import torch
 
-    try:
-        from torch.distributed import checkpoint as dcp
-    except ImportError:
-        # Where older versions have it. Some of them do not import with newer interpreters.
-        try:
-            from torch.distributed._shard import checkpoint as dcp
-        except Exception as why:
-            raise ImportError(f"torch.distributed.checkpoint: {why}") from why
+    dcp = import_dcp()
 
     class Dcp:
         NAME = "dcp"
         VERSION = torch.__version__
 
-        @staticmethod
-        def build(table):
-            return {name: torch.rand(shape, dtype=torch.float32) for name, shape in table}
+        build = staticmethod(peer.random_tensors)
 
         @staticmethod
         def save(model, path):
             os.makedirs(path, exist_ok=True)
             writer = dcp.FileSystemWriter(path, single_file_per_rank=True, sync_files=False)
-            dcp.save_state_dict(model, writer, no_dist=True)
+            call = getattr(dcp, "save_state_dict", None) or dcp.save
+            call(model, storage_writer=writer, no_dist=True)
 
         @staticmethod
         def restore(model, path):
-            dcp.load_state_dict(model, dcp.FileSystemReader(path), no_dist=True)
+            call = getattr(dcp, "load_state_dict", None) or dcp.load
+            call(model, storage_reader=dcp.FileSystemReader(path), no_dist=True)
 
     return Dcp
 

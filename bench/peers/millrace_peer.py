@@ -22,9 +22,7 @@ def load_peer():
         NAME = "millrace"
         VERSION = mr.__version__
 
-        @staticmethod
-        def build(table):
-            return {name: torch.rand(shape, dtype=torch.float32) for name, shape in table}
+        build = staticmethod(peer.random_tensors)
 
         @staticmethod
         def save(model, path):

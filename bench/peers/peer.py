@@ -9,6 +9,19 @@ import sys
 import time
 
 
+def random_tensors(table):
+    """The tensors of PyTorch that a table names."""
+    import torch
+
+    return {name: torch.rand(shape, dtype=torch.float32) for name, shape in table}
+
+
+def copy_into(model, loaded):
+    """Into the tensors that are there, as `load_state_dict` does."""
+    for name, tensor in model.items():
+        tensor.copy_(loaded[name])
+
+
 def files_of(path):
     if not os.path.isdir(path):
         return [path]

@@ -12,9 +12,7 @@ def load_peer():
         NAME = "torch"
         VERSION = torch.__version__
 
-        @staticmethod
-        def build(table):
-            return {name: torch.rand(shape, dtype=torch.float32) for name, shape in table}
+        build = staticmethod(peer.random_tensors)
 
         @staticmethod
         def save(model, path):
@@ -38,10 +36,7 @@ def load_peer():
 
         @staticmethod
         def restore(model, path):
-            """Into the tensors that are there, as `load_state_dict` does."""
-            loaded = torch.load(path)
-            for name, tensor in model.items():
-                tensor.copy_(loaded[name])
+            peer.copy_into(model, torch.load(path))
 
     return Torch
 

@@ -9,11 +9,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace millrace;
@@ -33,15 +31,40 @@ constexpr std::uint64_t min_calls = 4;
 
 /// The package in a process of its own, as a client of `at`.
 std::optional<python_peer> python_at(const service& at) {
-  setenv("MILLRACE_ADDRESS", at.address().c_str(), 1);
-  setenv("PYTHONPATH", MILLRACE_PYTHON_DIRECTORY, 1);
-  setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
-  return python_peer::start("millrace");
+  return python_peer::start_with_package("millrace", at.address());
 }
 
-/// The same model by both ways, and by torch.save where it is there.
+/// The same model by both ways, and by others' ways where they are there.
 struct competitors {
   const samples *python = nullptr, *cpp = nullptr, *torch = nullptr;
+  std::vector<std::pair<std::string, const samples*>> others;
+};
+
+/// Those that write files, without goals.
+class file_peers {
+public:
+  explicit file_peers(const scratch_directory& files) {
+    for (const auto* name : {"dcp", "safetensors", "pickle"})
+      if (auto started = python_peer::start(name))
+        all_.push_back({std::move(*started), files.file(std::string{name} + "-file")});
+  }
+
+  void join(const model_table& table, contest& c, competitors& stores, competitors& loads) {
+    for (auto& one : all_) {
+      one.peer.build(table);
+      stores.others.emplace_back(
+        one.peer.name(), &c.add([&one] { return one.peer.save(one.path, false); }));
+      loads.others.emplace_back(
+        one.peer.name(), &c.add([&one] { return one.peer.restore(one.path, false); }));
+    }
+  }
+
+private:
+  struct file_peer {
+    python_peer peer;
+    std::string path;
+  };
+  std::vector<file_peer> all_;
 };
 
 void add_rows(
@@ -64,6 +87,8 @@ void add_rows(
   r.ratio_min.reset();
   if (has_goal)
     r.ratio_min = torch_goal;
+  for (auto& [name, other] : all.others)
+    r.others.emplace_back(name, other->median());
   out.add(std::move(r));
 }
 
@@ -76,6 +101,7 @@ void models_section(const model_options& o, const scratch_directory& files, repo
   if (!python)
     return;
   auto torch = o.no_peers ? std::nullopt : python_peer::start("torch");
+  auto others = o.no_peers ? std::nullopt : std::optional<file_peers>{files};
   auto rounds = o.rounds > 0 ? o.rounds : o.quick ? 2 : 15;
   auto file = files.file("torch-file");
   for (auto& table : tables) {
@@ -104,6 +130,8 @@ void models_section(const model_options& o, const scratch_directory& files, repo
     });
     if (torch)
       loads.torch = &c.add([&] { return torch->restore(file, false); });
+    if (others)
+      others->join(table, c, stores, loads);
     c.run(rounds);
     add_rows("store", table, stores, store_goal, !o.quick, out);
     add_rows("load", table, loads, restore_goal, !o.quick, out);
@@ -179,17 +207,10 @@ int run(const model_options& o) {
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    if (argc == 3 && argv[1] == std::string{"--serve"})
-      return serve(argv[2]);
-    model_options o;
-    CLI::App app{"What the package for Python adds to the C++ API."};
-    add_options(app, o, {"models", "checkpoints"});
-    CLI11_PARSE(app, argc, argv);
-    return run(o);
-  } catch (const std::exception& e) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "bench_python: %s\n", e.what());
-    return EXIT_FAILURE;
-  }
+  return run_program(
+    argc, argv,
+    {"python",
+     "What the package for Python adds to the C++ API.",
+     {"models", "checkpoints"},
+     &run});
 }

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <thread>
 
@@ -282,19 +281,9 @@ int run(const model_options& o) {
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    if (argc == 3 && argv[1] == std::string{"--serve"})
-      return serve(argv[2]);
-    if (argc == 2 && argv[1] == std::string{filling})
-      fill_every_core();
-    model_options o;
-    CLI::App app{"What saves cost a training that computes on every core."};
-    add_options(app, o, {"train"});
-    CLI11_PARSE(app, argc, argv);
-    return run(o);
-  } catch (const std::exception& e) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "bench_training: %s\n", e.what());
-    return EXIT_FAILURE;
-  }
+  if (argc == 2 && argv[1] == std::string{filling})
+    fill_every_core();
+  return run_program(
+    argc, argv,
+    {"training", "What saves cost a training that computes on every core.", {"train"}, &run});
 }

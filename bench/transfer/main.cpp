@@ -1,8 +1,9 @@
 // bench_transfer: compares the drivers with each other and with other programs that move the same
 // bytes.
 // See bench/README.md; scripts/bench transfer runs it.
+#include <millrace/bench/common/guest.hpp>
 #include <millrace/bench/common/options.hpp>
-#include <millrace/bench/transfer/guest.hpp>
+#include <millrace/bench/transfer/rig.hpp>
 #include <millrace/bench/transfer/stage.hpp>
 #include <millrace/core/log.hpp>
 
@@ -47,6 +48,32 @@ std::vector<const driver_kind*> chosen(const std::vector<std::string>& names) {
   return out;
 }
 
+std::vector<std::string> arguments_in_guest(const options& o, const driver_kind& kind) {
+  std::vector<std::string> out{"--emulated", "--driver", kind.column};
+  if (o.rounds > 0)
+    out.insert(out.end(), {"--rounds", std::to_string(o.rounds)});
+  if (o.no_peers)
+    out.emplace_back("--no-peers");
+  if (o.quick)
+    out.emplace_back("--quick");
+  if (!o.only.empty())
+    out.insert(out.end(), {"--only", o.only});
+  for (auto size : o.sizes)
+    out.insert(out.end(), {"--size", std::to_string(size)});
+  return out;
+}
+
+// If this machine has no RDMA device, the drivers that need one are measured in a guest alone.
+void measure_in_guest(stage& s, const options& o) {
+  if (rdma_ports())
+    return;
+  auto there = s.drivers;
+  std::erase_if(there, [](auto* kind) { return !kind->rdma; });
+  std::erase_if(s.drivers, [](auto* kind) { return kind->rdma; });
+  for (auto* kind : there)
+    run_in_guest(s.out, kind->column, {o.guest, {}, arguments_in_guest(o, *kind)});
+}
+
 void run_sections(stage& s, const std::string& only) {
   auto wanted = [&](const std::string& name) { return only.empty() || only == name; };
   if (wanted("latency"))
@@ -85,7 +112,7 @@ int run(const options& o) {
     s.perftest = perftest_peer::find();
   out.print_header();
   if (!o.guest.empty())
-    measure_in_guest(s, {o.guest, o.only, o.no_peers, o.rounds});
+    measure_in_guest(s, o);
   run_sections(s, o.only);
   return finish(out, o);
 }

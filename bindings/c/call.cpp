@@ -156,6 +156,22 @@ result<std::vector<std::pair<std::string, std::string>>> call::pairs(
   return all;
 }
 
+result<std::vector<std::string>> call::texts(
+  std::string_view argument, const char* const* given, std::string_view counted, std::size_t count,
+  std::size_t count_max) const {
+  if (count > count_max)
+    return fail(wrong(counted, fmt::format("is {}; at most {}", count, count_max)));
+  if (count > 0 && !given)
+    return fail(wrong(argument, "is NULL"));
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!given[i])
+      return fail(wrong(fmt::format("{}[{}]", argument, i), "is NULL"));
+    all.emplace_back(given[i]);
+  }
+  return all;
+}
+
 time_point deadline_after(std::int64_t timeout_ms) {
   constexpr std::int64_t forever_ms = 100LL * 366 * 86'400'000;
   auto ms = timeout_ms < 0 ? forever_ms : std::min(timeout_ms, forever_ms);

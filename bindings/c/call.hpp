@@ -34,6 +34,33 @@ inline constexpr std::size_t structure_bytes_max = 4096;
 template <class T>
 inline constexpr std::size_t first_size = sizeof(T);
 
+template <>
+inline constexpr std::size_t first_size<millrace_put_options> =
+  offsetof(millrace_put_options, layers);
+
+template <>
+inline constexpr std::size_t first_size<millrace_preload_options> =
+  offsetof(millrace_preload_options, kind);
+
+template <>
+inline constexpr std::size_t first_size<millrace_open_set_options> =
+  offsetof(millrace_open_set_options, appended);
+
+template <>
+inline constexpr std::size_t first_size<millrace_stream_info> =
+  offsetof(millrace_stream_info, name);
+
+template <>
+inline constexpr std::size_t first_size<millrace_loader_info> =
+  offsetof(millrace_loader_info, samples_from_files);
+
+template <>
+inline constexpr std::size_t first_size<millrace_loader_options> =
+  offsetof(millrace_loader_options, device);
+
+template <>
+inline constexpr std::size_t first_size<millrace_set> = offsetof(millrace_set, servers);
+
 /// The running call of a C function. It names the function in errors.
 class call {
 public:
@@ -82,6 +109,10 @@ public:
   result<std::vector<load_target>> targets(const millrace_tensor* given, std::size_t count) const;
   result<std::vector<std::pair<std::string, std::string>>> pairs(
     std::string_view argument, const millrace_pair* given, std::size_t count) const;
+  /// Copies an array of at most so many strings. `argument` and `counted` are their names.
+  result<std::vector<std::string>> texts(
+    std::string_view argument, const char* const* given, std::string_view counted,
+    std::size_t count, std::size_t count_max) const;
 
 private:
   status check_size(

@@ -40,22 +40,6 @@ namespace {
 
 constexpr std::size_t trust_users_max = 1024;
 
-result<std::vector<std::string>> trusted(const call& here, const millrace_client_options& o) {
-  if (o.trust_users_count > trust_users_max)
-    return fail(here.wrong(
-      "options->trust_users_count",
-      fmt::format("is {}; at most {}", o.trust_users_count, trust_users_max)));
-  if (o.trust_users_count > 0 && !o.trust_users)
-    return fail(here.wrong("options->trust_users", "is NULL"));
-  std::vector<std::string> users;
-  for (std::size_t i = 0; i < o.trust_users_count; ++i) {
-    if (!o.trust_users[i])
-      return fail(here.wrong(fmt::format("options->trust_users[{}]", i), "is NULL"));
-    users.emplace_back(o.trust_users[i]);
-  }
-  return users;
-}
-
 // Checks an option that a configuration has as a key of the section `client`. 0 is the default.
 status check_as_key(
   const call& here, std::string_view option, std::uint64_t value, std::string_view key) {
@@ -93,7 +77,9 @@ result<config::settings> settings_of(const call& here, const millrace_client_opt
     .certificate = text_or(o.certificate, ""),
     .key = text_or(o.key, ""),
     .authority = text_or(o.authority, "")};
-  auto users = trusted(here, o);
+  auto users = here.texts(
+    "options->trust_users", o.trust_users, "options->trust_users_count", o.trust_users_count,
+    trust_users_max);
   if (!users)
     return fail(users.error());
   s.client.trust_users = std::move(*users);

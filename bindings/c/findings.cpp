@@ -19,16 +19,7 @@ findings of_moved(const Receipt& r) {
   return f;
 }
 
-millrace_tensor described(const tensor_desc& t) {
-  millrace_tensor out{};
-  out.name = t.name.c_str();
-  out.dtype = static_cast<std::int32_t>(t.type);
-  out.rank = static_cast<std::int32_t>(t.shape.size());
-  out.shape = t.shape.data();
-  return out;
-}
-
-std::vector<millrace_tensor> described(const layout& all) {
+std::vector<millrace_tensor> all_described(const layout& all) {
   std::vector<millrace_tensor> out;
   out.reserve(all.tensors.size());
   for (auto& t : all.tensors)
@@ -42,7 +33,7 @@ findings of_record(const model_record& r) {
   f.receipt.version = r.version;
   f.receipt.size_bytes = size_bytes(r.spec.tensors);
   f.receipt.stored_at_ns = r.stored_at_ns;
-  f.tensors = described(r.spec.tensors);
+  f.tensors = all_described(r.spec.tensors);
   f.metadata = r.spec.metadata;
   return f;
 }
@@ -78,7 +69,89 @@ millrace_run run_of(const listed<checkpoint_summary>::entry& r) {
   return run;
 }
 
+std::uint64_t samples_bytes(const set_info& set) {
+  std::uint64_t sum = 0;
+  for (auto& field : set.fields)
+    sum += field.data_bytes;
+  return sum;
+}
+
+// The names of policies are literals.
+millrace_stream_info described(const stream_status& s) {
+  auto out = numbers_of(s);
+  out.name = s.name.c_str();
+  out.owner = s.owner.c_str();
+  out.policy = to_string(s.options.policy).data();
+  out.when_full = to_string(s.options.when_full).data();
+  return out;
+}
+
 } // namespace
+
+millrace_tensor described(const tensor_desc& t) {
+  millrace_tensor out{};
+  out.name = t.name.c_str();
+  out.dtype = static_cast<std::int32_t>(t.type);
+  out.rank = static_cast<std::int32_t>(t.shape.size());
+  out.shape = t.shape.data();
+  return out;
+}
+
+std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<const char*> out;
+  out.reserve(texts.size());
+  for (auto& text : texts)
+    out.push_back(text.c_str());
+  return out;
+}
+
+millrace_set described(const set_info& set, const std::vector<const char*>& left_out) {
+  millrace_set out{};
+  out.struct_size = sizeof(out);
+  out.name = set.name.c_str();
+  out.owner = set.owner.c_str();
+  out.samples = set.samples;
+  out.fields = set.fields.size();
+  out.size_bytes = samples_bytes(set);
+  out.identity = set.identity;
+  out.preloaded_at_ns = set.preloaded_at_ns;
+  out.while_used = set.while_used ? 1 : 0;
+  out.servers = static_cast<std::int32_t>(std::max<std::size_t>(set.division.nodes.size(), 1));
+  out.appends = static_cast<std::int32_t>(set.appended.size());
+  out.window_bytes = set.window_bytes;
+  out.left_out = left_out.empty() ? nullptr : left_out.data();
+  out.left_out_count = left_out.size();
+  return out;
+}
+
+millrace_stream_info numbers_of(const stream_status& s) {
+  auto& c = s.counts;
+  return {
+    .struct_size = sizeof(millrace_stream_info),
+    .capacity = s.options.capacity,
+    .size_bytes = s.size_bytes,
+    .producers = s.producers,
+    .producers_ended = s.producers_ended,
+    .readers = s.readers,
+    .appended = c.appended,
+    .given = c.given,
+    .repeated = c.repeated,
+    .dropped = c.dropped,
+    .replaced = c.replaced,
+    .present = c.present,
+    .writing = c.writing,
+    .reading = c.reading,
+    .append_waits = s.append_waits,
+    .take_waits = s.take_waits,
+    .ended = s.ended,
+    .reserved = 0,
+    .name = nullptr,
+    .provider = nullptr,
+    .owner = nullptr,
+    .policy = nullptr,
+    .when_full = nullptr,
+    .created_at_ns = s.created_at_ns};
+}
 
 findings read(const receipt& r, counted) {
   auto f = of_moved(r);
@@ -123,6 +196,8 @@ findings read(const model_record& r, counted) { return of_record(r); }
 findings read(const model_info& r, counted) {
   auto f = of_record(r.record);
   f.receipt.provider = r.provider.c_str();
+  f.model = &r;
+  f.tensor_layers = r.record.spec.tensor_layers;
   return f;
 }
 
@@ -146,7 +221,7 @@ findings read(const shard_spec& r, counted) {
   findings f;
   f.receipt.name = r.model.c_str();
   f.receipt.size_bytes = size_bytes(r.tensors);
-  f.tensors = described(r.tensors);
+  f.tensors = all_described(r.tensors);
   std::unordered_map<std::string_view, const tensor_place*> places;
   for (auto& place : r.places)
     places.emplace(place.name, &place);
@@ -183,6 +258,61 @@ findings read(const listed<checkpoint_summary>& r, counted) {
   for (auto& run : r.found)
     f.runs.push_back(run_of(run));
   f.silent = texts_of(r.silent);
+  return f;
+}
+
+findings read(const set_info& r, counted) {
+  findings f;
+  f.left_out.push_back(pointers_to(r.left_out));
+  f.sets.push_back(described(r, f.left_out.front()));
+  f.receipt.name = r.name.c_str();
+  f.receipt.size_bytes = f.sets.front().size_bytes;
+  f.receipt.stored_at_ns = r.preloaded_at_ns;
+  for (auto& field : r.fields)
+    f.tensors.push_back(described(field.sample));
+  return f;
+}
+
+findings read(const preloaded_set& r, counted by) {
+  auto f = read(r.set, by);
+  f.sets.front().existed = r.existed;
+  for (auto& file : r.skipped)
+    f.skipped.push_back(
+      {.struct_size = sizeof(millrace_skipped_file),
+       .path = file.path.c_str(),
+       .why = file.why.detail().c_str(),
+       .code = static_cast<millrace_code>(file.why.code()),
+       .reserved = 0});
+  return f;
+}
+
+findings read(const listed<set_info>& r, counted) {
+  findings f;
+  for (auto& set : r.found) {
+    f.left_out.push_back(pointers_to(set.left_out));
+    f.sets.emplace_back(described(set, f.left_out.back())).provider = set.provider.c_str();
+  }
+  f.silent = texts_of(r.silent);
+  return f;
+}
+
+findings read(const stream_status& r, counted) {
+  findings f;
+  f.streams.push_back(described(r));
+  return f;
+}
+
+findings read(const listed<stream_status>& r, counted) {
+  findings f;
+  for (auto& stream : r.found)
+    f.streams.emplace_back(described(stream)).provider = stream.provider.c_str();
+  f.silent = texts_of(r.silent);
+  return f;
+}
+
+findings read(const std::vector<std::uint64_t>& numbers, counted) {
+  findings f;
+  f.numbers = numbers;
   return f;
 }
 

@@ -43,13 +43,18 @@ public:
   void begin(const future<T>& operation) {
     promise<void> done{operation.io()};
     of = done.get_future();
-    // The caller does not have the request yet, so it cannot have cancelled.
-    static_cast<void>(done.on_cancel([operation] { operation.cancel(); }));
-    operation.chain([done, made = made_](const result<T>& outcome) {
+    auto pass_on = [done, made = made_](const result<T>& outcome) {
       if (outcome)
         made->keep(*outcome);
       done.set(outcome ? result<void>{} : fail(outcome.error()));
-    });
+    };
+    // An object that was made before the cancellation counts: a batch must not get lost. The caller
+    // does not have the request yet, so it cannot have cancelled.
+    static_cast<void>(done.on_cancel([operation, pass_on] {
+      operation.cancel();
+      pass_on(operation.result());
+    }));
+    operation.chain(pass_on);
   }
 
   std::unique_ptr<Handle> take() override {
@@ -66,13 +71,13 @@ private:
   struct object {
     void keep(const T& v) {
       std::lock_guard guard{mutex};
-      if (wanted)
+      if (std::exchange(wanted, false))
         value.emplace(v);
     }
 
     std::mutex mutex;
     std::optional<T> value;
-    bool wanted = true;
+    bool wanted = true; // it is kept once
   };
 
   // Nobody can take the object any more: a registration would wait for its place.

@@ -1,9 +1,9 @@
 /* Millrace in C: the one stable binary interface, `libmillrace.so.0`. docs/c-api.md is its guide.
  *
  * Threads.   Every function may be called from any thread, but not from a signal handler. Several
- *            threads may use a client, a node, a checkpointer or a queue at the same time, but none
- *            while another one releases it. A request belongs to one thread at a time, except that
- *            any thread may cancel it, and several may be in `millrace_request_wait`.
+ *            threads may use an object at the same time, but none while another one releases it. A
+ *            request belongs to one thread at a time, except that any thread may cancel it, and
+ *            several may be in `millrace_request_wait`.
  * Errors.    A function that can fail returns a code. `millrace_error` has the text of this
  *            thread's last failure. No function throws or longjmps. A wrong argument gives
  *            MILLRACE_INVALID_ARGUMENT, and its text names the function and the argument. A lack of
@@ -19,8 +19,8 @@
  * Options.   Set `struct_size` to the size of the structure, and other fields to 0 for the default.
  *            NULL for a whole structure means the same, except for `millrace_register`. A structure
  *            of a later version is accepted while the fields that this library does not know are 0.
- * Bounds.    1,024 pairs of metadata, or of axes; 1,024 trusted users; 1,048,576 requests of one
- *            wait.
+ * Bounds.    1,024 pairs of metadata, of axes, or of a layer's attributes; 1,024 trusted users;
+ *            1,048,576 requests of one wait; 1,048,576 layers.
  * Exit.      The process waits at its exit for objects that end, for ten seconds at most. Handlers
  *            of `atexit` may still use and release objects, but perhaps not start or connect.
  * Objects.   Each is released once. What was made from an object works on after its release.
@@ -128,6 +128,19 @@ typedef struct {
   const char* value;
 } millrace_pair;
 
+/* A leaf layer of a model's architecture. Its identity comes from its kind, its attributes, the
+ * names, types and shapes of its tensors, and the identities of its inputs; not from its label. */
+typedef struct {
+  const char* label; /* its tensors are "LABEL.ROLE", or "ROLE" where it is "" or NULL */
+  const char* kind;  /* its class, such as "Linear" */
+  const millrace_pair* attributes; /* hyper-parameters in any order */
+  size_t attributes_count;
+  const uint32_t* inputs; /* the indices of the layers that feed it, in the order of its inputs */
+  size_t inputs_count;
+  unsigned char id[16]; /* its identity, which `millrace_request_layer` gives */
+  uint64_t reserved[2]; /* 0 */
+} millrace_layer;
+
 /* Timeouts are in milliseconds, at most a day. 0: as the client is configured, 60 s by default. A
  * service ends each request after its `limits.request_timeout_max`, an hour by default. */
 typedef struct {
@@ -152,6 +165,9 @@ typedef struct {
   int32_t checksums; /* 0: as the provider is configured; 1: on; -1: off */
   const millrace_pair* metadata;
   size_t metadata_count;
+  const millrace_layer* layers; /* the architecture; NULL: a chain of layers by the names of the
+                                   tensors, up to their last dots */
+  size_t layers_count;
 } millrace_put_options;
 
 typedef struct {
@@ -311,6 +327,7 @@ MILLRACE_API void millrace_node_release(millrace_node* node);
 /* Stores a model whole or not at all, as a new version. The receipt has its number, which is larger
  * than those of the model before, with gaps: a provider counts the versions of all its models. When
  * a provider in memory starts anew, so do its numbers.
+ * Each tensor belongs to the layer with the longest label that its name begins with.
  * Errors: MILLRACE_NO_SPACE; MILLRACE_BUSY, also from this library, which lets 1,280 requests of a
  * connection wait; MILLRACE_NOT_FOUND for a group without providers; MILLRACE_ALREADY_EXISTS when
  * the provider has a model of that name in another group; MILLRACE_UNSUPPORTED for memory that the
@@ -334,12 +351,21 @@ MILLRACE_API millrace_code millrace_get(
 MILLRACE_API millrace_code millrace_await(
   millrace_client* client, const char* group, const char* model, uint64_t newer_than,
   int64_t timeout_ms, millrace_request** request);
-/* Describes a model: `millrace_request_tensor` gives its tensors, `millrace_request_metadata` what
- * `millrace_put_options` had. `version` 0: the newest.
+/* Describes a model: `millrace_request_tensor` gives its tensors, `millrace_request_layer` its
+ * architecture, `millrace_request_metadata` what `millrace_put_options` had. `version` 0: the
+ * newest.
  * Errors: MILLRACE_NOT_FOUND. */
 MILLRACE_API millrace_code millrace_describe(
   millrace_client* client, const char* group, const char* model, uint64_t version,
   millrace_request** request);
+/* Writes the identities of layers to `ids`, 16 bytes for each. Equal structures have equal ones,
+ * whatever the labels and the order of the layers (DStore, section 4); so what two models share is
+ * known without a tensor being moved. The data of `tensors` are not read. It asks no service.
+ * Errors: MILLRACE_INVALID_ARGUMENT naming a tensor without a layer, an input that is no layer, or
+ * the layers of a cycle. */
+MILLRACE_API millrace_code millrace_identify_layers(
+  const millrace_layer* layers, size_t layers_count, const millrace_tensor* tensors, size_t count,
+  unsigned char* ids);
 /* Lists the models whose names start with `prefix`; NULL: all. `millrace_request_model` gives
  * them, and `millrace_request_silent` the providers that did not answer.
  * Errors: MILLRACE_NOT_FOUND for a group without providers. */
@@ -512,8 +538,9 @@ millrace_request_receipt(millrace_request* request, millrace_receipt* receipt);
  * as long as the request. */
 MILLRACE_API millrace_code
 millrace_request_extra(millrace_request* request, const void** extra, size_t* extra_bytes);
-/* Returns the number of models, runs or steps that were listed, or of tensors that were described;
- * for `millrace_await` and `millrace_await_step` that of tensors and of steps; 0 otherwise. */
+/* Returns the number of models, runs, steps or sets that were listed, or of tensors that were
+ * described, of a set its fields; for `millrace_await` and `millrace_await_step` that of tensors and
+ * of steps; 0 otherwise. */
 MILLRACE_API size_t millrace_request_count(millrace_request* request);
 MILLRACE_API millrace_code
 millrace_request_model(millrace_request* request, size_t index, millrace_model* model);
@@ -523,6 +550,14 @@ MILLRACE_API millrace_code
 millrace_request_step(millrace_request* request, size_t index, millrace_step* step);
 MILLRACE_API millrace_code
 millrace_request_tensor(millrace_request* request, size_t index, millrace_tensor* tensor);
+/* Gives a layer of the model that was described. A layer without tensors has no label.
+ * MILLRACE_NOT_FOUND: behind the last layer. */
+MILLRACE_API millrace_code
+millrace_request_layer(millrace_request* request, size_t index, millrace_layer* layer);
+/* Gives the index of the layer that a described tensor belongs to. MILLRACE_NOT_FOUND: the model
+ * was stored without an architecture. */
+MILLRACE_API millrace_code
+millrace_request_tensor_layer(millrace_request* request, size_t index, uint32_t* layer);
 /* Give the metadata, and the axes, of what was described. MILLRACE_NOT_FOUND: behind the last
  * pair. */
 MILLRACE_API millrace_code
@@ -558,5 +593,9 @@ MILLRACE_API millrace_code millrace_job(millrace_job_info* job);
 #ifdef __cplusplus
 }
 #endif
+
+/* Working sets and loaders; streaming sets. */
+#include "millrace_data.h"
+#include "millrace_stream.h"
 
 #endif

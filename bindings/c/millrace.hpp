@@ -4,6 +4,7 @@
 
 #include "millrace.h"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -47,6 +48,11 @@ struct release {
   void operator()(millrace_checkpointer* p) const noexcept { millrace_checkpointer_release(p); }
   void operator()(millrace_queue* p) const noexcept { millrace_queue_release(p); }
   void operator()(millrace_request* p) const noexcept { millrace_detach(&p); }
+  void operator()(millrace_set_reader* p) const noexcept { millrace_set_reader_release(p); }
+  void operator()(millrace_loader* p) const noexcept { millrace_loader_release(p); }
+  void operator()(millrace_batch* p) const noexcept { millrace_batch_release(p); }
+  void operator()(millrace_producer* p) const noexcept { millrace_producer_release(p); }
+  void operator()(millrace_stream_reader* p) const noexcept { millrace_stream_reader_release(p); }
 };
 
 template <class Handle>
@@ -137,6 +143,14 @@ public:
       check(millrace_request_run(get(), i, &all[i]));
     return all;
   }
+  /// The working sets that were listed, or the one that was preloaded or described.
+  std::vector<millrace_set> sets() const {
+    std::vector<millrace_set> all;
+    auto set = detail::sized<millrace_set>();
+    while (millrace_request_set(get(), all.size(), &set) == MILLRACE_OK)
+      all.push_back(set);
+    return all;
+  }
   /// Which providers did not answer a listing, and why.
   std::vector<std::string> silent() const {
     std::vector<std::string> all;
@@ -159,22 +173,52 @@ public:
       check(millrace_request_tensor(get(), i, &all[i]));
     return all;
   }
+  /// The layers of the model that was described.
+  std::vector<millrace_layer> layers() const {
+    std::vector<millrace_layer> all;
+    each<millrace_layer>(millrace_request_layer, [&](auto& layer) { all.push_back(layer); });
+    return all;
+  }
 
 private:
+  /// Reads lines until one is not found.
+  template <class Line, class Read, class Add>
+  void each(Read&& read, Add&& add) const {
+    Line line{};
+    std::size_t index = 0;
+    auto code = read(get(), index, &line);
+    for (; code == MILLRACE_OK; code = read(get(), ++index, &line))
+      add(line);
+    if (code != MILLRACE_NOT_FOUND)
+      throw error{code};
+  }
   template <class F>
   std::vector<std::pair<std::string, std::string>> pairs(F&& read) const {
     std::vector<std::pair<std::string, std::string>> all;
-    millrace_pair pair{};
-    auto code = read(get(), 0, &pair);
-    for (; code == MILLRACE_OK; code = read(get(), all.size(), &pair))
-      all.emplace_back(pair.key, pair.value);
-    if (code != MILLRACE_NOT_FOUND)
-      throw error{code};
+    each<millrace_pair>(read, [&](auto& pair) { all.emplace_back(pair.key, pair.value); });
     return all;
   }
 
   detail::owned<millrace_request> of_;
 };
+
+namespace detail {
+
+/// The texts as C wants them, valid as long as `texts`.
+inline std::vector<const char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<const char*> out;
+  for (auto& text : texts)
+    out.push_back(text.c_str());
+  return out;
+}
+
+/// Calls a C function whose last argument is a request.
+template <class F>
+request begun(F&& call) {
+  return request{made<millrace_request>(std::forward<F>(call))};
+}
+
+} // namespace detail
 
 /// A request that makes an object. `object` waits for it and gives it, once.
 template <class Object>
@@ -206,6 +250,15 @@ inline millrace_tensor dense(
 }
 
 using tensors = std::vector<millrace_tensor>;
+
+/// The identities of layers, see `millrace_identify_layers`.
+inline std::vector<std::array<unsigned char, 16>> identify_layers(
+  const std::vector<millrace_layer>& layers, const tensors& all) {
+  std::vector<std::array<unsigned char, 16>> ids(layers.size());
+  auto* first = ids.empty() ? nullptr : ids.front().data();
+  check(millrace_identify_layers(layers.data(), layers.size(), all.data(), all.size(), first));
+  return ids;
+}
 
 /// One registered shard, see `millrace_register`.
 class checkpointer {
@@ -243,8 +296,7 @@ public:
     check(millrace_rebind(of_.get(), moved.data(), moved.size()));
   }
   request restore(std::int64_t step = -1) const {
-    return request{detail::made<millrace_request>(
-      [&](auto** out) { return millrace_restore(of_.get(), step, out); })};
+    return detail::begun([&](auto** out) { return millrace_restore(of_.get(), step, out); });
   }
   /// Ends the registration, and waits for the save in flight.
   void close(bool finished = false) const {
@@ -277,7 +329,7 @@ public:
   static making<client> begin_connect(
     const char* address = nullptr, const millrace_client_options* options = nullptr) {
     return {
-      begun([&](auto** out) { return millrace_connect_begin(address, options, out); }),
+      detail::begun([&](auto** out) { return millrace_connect_begin(address, options, out); }),
       millrace_request_client};
   }
   static client open(const std::string& config_file) {
@@ -290,14 +342,14 @@ public:
   request put(
     const std::string& model, const tensors& all,
     const millrace_put_options* options = nullptr) const {
-    return begun([&](auto** out) {
+    return detail::begun([&](auto** out) {
       return millrace_put(get(), model.c_str(), all.data(), all.size(), options, out);
     });
   }
   request load(
     const std::string& model, const tensors& targets,
     const millrace_get_options* options = nullptr) const {
-    return begun([&](auto** out) {
+    return detail::begun([&](auto** out) {
       return millrace_get(get(), model.c_str(), targets.data(), targets.size(), options, out);
     });
   }
@@ -305,23 +357,25 @@ public:
   request newer(
     const std::string& model, std::uint64_t than, std::chrono::milliseconds timeout = {},
     const char* group = nullptr) const {
-    return begun([&](auto** out) {
+    return detail::begun([&](auto** out) {
       return millrace_await(get(), group, model.c_str(), than, timeout.count(), out);
     });
   }
   request describe(
     const std::string& model, std::uint64_t version = 0, const char* group = nullptr) const {
-    return begun(
+    return detail::begun(
       [&](auto** out) { return millrace_describe(get(), group, model.c_str(), version, out); });
   }
   request list(const std::string& prefix = {}, const char* group = nullptr) const {
-    return begun([&](auto** out) { return millrace_list(get(), group, prefix.c_str(), out); });
+    return detail::begun(
+      [&](auto** out) { return millrace_list(get(), group, prefix.c_str(), out); });
   }
   request erase(const std::string& model, const char* group = nullptr) const {
-    return begun([&](auto** out) { return millrace_erase(get(), group, model.c_str(), out); });
+    return detail::begun(
+      [&](auto** out) { return millrace_erase(get(), group, model.c_str(), out); });
   }
   request pin(const std::string& model, bool pinned, const char* group = nullptr) const {
-    return begun(
+    return detail::begun(
       [&](auto** out) { return millrace_pin(get(), group, model.c_str(), pinned ? 1 : 0, out); });
   }
   /// Waits for the registration.
@@ -334,7 +388,7 @@ public:
   making<checkpointer> begin_register(
     const millrace_checkpoint_options& options, const tensors& shard) const {
     return {
-      begun([&](auto** out) {
+      detail::begun([&](auto** out) {
         return millrace_register_begin(get(), &options, shard.data(), shard.size(), out);
       }),
       millrace_request_checkpointer};
@@ -344,14 +398,14 @@ public:
   request newer_step(
     const std::string& model, std::int64_t than = -1, std::chrono::milliseconds timeout = {},
     const char* group = nullptr) const {
-    return begun([&](auto** out) {
+    return detail::begun([&](auto** out) {
       return millrace_await_step(get(), group, model.c_str(), than, timeout.count(), out);
     });
   }
   request load_shard(
     const std::string& model, std::uint32_t rank, const tensors& targets, std::int64_t step = -1,
     const millrace_get_options* options = nullptr) const {
-    return begun([&](auto** out) {
+    return detail::begun([&](auto** out) {
       return millrace_get_shard(
         get(), model.c_str(), rank, step, targets.data(), targets.size(), options, out);
     });
@@ -360,40 +414,38 @@ public:
   request load_global(
     const std::string& model, const tensors& targets, std::int64_t step = -1,
     const millrace_get_options* options = nullptr) const {
-    return begun([&](auto** out) {
+    return detail::begun([&](auto** out) {
       return millrace_get_global(
         get(), model.c_str(), step, targets.data(), targets.size(), options, out);
     });
   }
   request list_runs(const std::string& prefix = {}, const char* group = nullptr) const {
-    return begun([&](auto** out) { return millrace_list_runs(get(), group, prefix.c_str(), out); });
+    return detail::begun(
+      [&](auto** out) { return millrace_list_runs(get(), group, prefix.c_str(), out); });
   }
   request list_steps(const std::string& model, const char* group = nullptr) const {
-    return begun([&](auto** out) { return millrace_list_steps(get(), group, model.c_str(), out); });
+    return detail::begun(
+      [&](auto** out) { return millrace_list_steps(get(), group, model.c_str(), out); });
   }
   /// What one rank has registered.
   request describe_shard(
     const std::string& model, std::uint32_t rank, std::int64_t step = -1,
     const char* group = nullptr) const {
-    return begun([&](auto** out) {
+    return detail::begun([&](auto** out) {
       return millrace_describe_shard(get(), group, model.c_str(), rank, step, out);
     });
   }
   request erase_run(const std::string& model, const char* group = nullptr) const {
-    return begun([&](auto** out) { return millrace_erase_run(get(), group, model.c_str(), out); });
+    return detail::begun(
+      [&](auto** out) { return millrace_erase_run(get(), group, model.c_str(), out); });
   }
   request erase_step(
     const std::string& model, std::uint64_t step, const char* group = nullptr) const {
-    return begun(
+    return detail::begun(
       [&](auto** out) { return millrace_erase_step(get(), group, model.c_str(), step, out); });
   }
 
 private:
-  template <class F>
-  static request begun(F&& call) {
-    return request{detail::made<millrace_request>(std::forward<F>(call))};
-  }
-
   detail::owned<millrace_client> of_;
 };
 
@@ -407,8 +459,8 @@ public:
   }
   static making<node> begin_embed(const std::string& config_file, const char* name = nullptr) {
     return {
-      request{detail::made<millrace_request>(
-        [&](auto** out) { return millrace_embed_begin(config_file.c_str(), name, out); })},
+      detail::begun(
+        [&](auto** out) { return millrace_embed_begin(config_file.c_str(), name, out); }),
       millrace_request_node};
   }
 
@@ -460,3 +512,6 @@ private:
 } // namespace v0
 
 } // namespace millrace::abi
+
+#include "millrace_data.hpp"
+#include "millrace_stream.hpp"

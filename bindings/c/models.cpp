@@ -1,7 +1,11 @@
 // Models of the repository.
+#include "graph.hpp"
 #include "handles.hpp"
 
+#include <millrace/core/model_graph.hpp>
 #include <millrace/runtime/client/repository.hpp>
+
+#include <algorithm>
 
 using namespace millrace::bindings;
 using millrace::status;
@@ -52,9 +56,15 @@ millrace_code millrace_put(
     auto views = here.tensors(tensors, count);
     if (!views)
       return views.error();
-    return begin<millrace::receipt>(request, [&] {
-      return models_of(*client, given->group).store(model, std::move(*views), std::move(*how));
-    });
+    auto to = models_of(*client, given->group);
+    if (given->layers_count == 0 && !given->layers)
+      return begin<millrace::receipt>(
+        request, [&] { return to.store(model, std::move(*views), std::move(*how)); });
+    auto graph = graph_of(here, {"options->layers", given->layers, given->layers_count}, *views);
+    if (!graph)
+      return graph.error();
+    return begin<millrace::receipt>(
+      request, [&] { return to.store(model, *graph, std::move(*views), std::move(*how)); });
   });
 }
 
@@ -105,6 +115,31 @@ millrace_code millrace_describe(
       return bad;
     return begin<millrace::model_info>(
       request, [&] { return models_of(*client, group).describe(model, version); });
+  });
+}
+
+millrace_code millrace_identify_layers(
+  const millrace_layer* layers, size_t layers_count, const millrace_tensor* tensors, size_t count,
+  unsigned char* ids) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{ids, "ids"}}); !bad.ok())
+      return bad;
+    auto views = count > 0 ? here.tensors(tensors, count)
+                           : millrace::result<std::vector<millrace::tensor_view>>{};
+    if (!views)
+      return views.error();
+    auto graph = graph_of(here, {"layers", layers, layers_count}, *views);
+    if (!graph)
+      return graph.error();
+    auto found = millrace::identify_layers(*graph);
+    if (!found)
+      return found.error();
+    for (auto& id : *found) {
+      static_assert(sizeof(id.bytes) == sizeof(millrace_layer::id));
+      ids =
+        std::copy_n(reinterpret_cast<const unsigned char*>(id.bytes.data()), id.bytes.size(), ids);
+    }
+    return {};
   });
 }
 

@@ -1,6 +1,8 @@
 // Waits for requests, and reads them.
 #include "request.hpp"
 
+#include "graph.hpp"
+
 #include <millrace/core/clock.hpp>
 
 #include <algorithm>
@@ -176,6 +178,16 @@ millrace::result<const findings*> millrace_request::found() {
   return &*found_;
 }
 
+millrace::result<const findings*> millrace_request::found_layers() {
+  auto known = found();
+  if (!known)
+    return known;
+  std::lock_guard guard{mutex_};
+  if (found_->model && found_->layers.empty())
+    describe_layers(*found_->model, *found_);
+  return &*found_;
+}
+
 millrace_code millrace_wait(millrace_request** request, int64_t timeout_ms) {
   return guarded(__func__, [&](const call& here) -> status {
     if (!request)
@@ -295,7 +307,9 @@ size_t millrace_request_count(millrace_request* request) {
     if (!found)
       return found.error();
     auto& f = **found;
-    count = std::max({f.models.size(), f.runs.size(), f.steps.size(), f.tensors.size()});
+    count = std::max(
+      {f.models.size(), f.runs.size(), f.steps.size(), f.sets.size(), f.streams.size(),
+       f.tensors.size()});
     return {};
   });
   return count;
@@ -314,9 +328,58 @@ millrace_code millrace_request_step(millrace_request* request, size_t index, mil
   return give_line(__func__, request, index, &findings::steps, "step", step);
 }
 
+millrace_code millrace_request_set(millrace_request* request, size_t index, millrace_set* set) {
+  return give_line(__func__, request, index, &findings::sets, "set", set);
+}
+
+millrace_code millrace_request_stream(
+  millrace_request* request, size_t index, millrace_stream_info* stream) {
+  return give_line(__func__, request, index, &findings::streams, "stream", stream);
+}
+
 millrace_code millrace_request_tensor(
   millrace_request* request, size_t index, millrace_tensor* tensor) {
   return give_line(__func__, request, index, &findings::tensors, "tensor", tensor);
+}
+
+millrace_code millrace_request_layer(
+  millrace_request* request, size_t index, millrace_layer* layer) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {layer, "layer"}}); !bad.ok())
+      return bad;
+    *layer = {};
+    auto found = request->found_layers();
+    if (!found)
+      return found.error();
+    auto& all = (*found)->layers;
+    if (index >= all.size())
+      return {
+        errc::not_found, "{}: the description has {} layers", "millrace_request_layer", all.size()};
+    *layer = all[index];
+    return {};
+  });
+}
+
+millrace_code millrace_request_tensor_layer(
+  millrace_request* request, size_t index, uint32_t* layer) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {layer, "layer"}}); !bad.ok())
+      return bad;
+    *layer = 0;
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    auto& f = **found;
+    if (index >= f.tensors.size())
+      return here.wrong(
+        "index", fmt::format("is {}, and the request has {} tensors", index, f.tensors.size()));
+    if (index >= f.tensor_layers.size())
+      return {
+        errc::not_found, "{}: the model was stored without an architecture",
+        "millrace_request_tensor_layer"};
+    *layer = f.tensor_layers[index];
+    return {};
+  });
 }
 
 millrace_code millrace_request_metadata(

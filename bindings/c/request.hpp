@@ -28,7 +28,19 @@ struct findings {
   std::vector<millrace_model> models;
   std::vector<millrace_run> runs;
   std::vector<millrace_step> steps;
+  std::vector<millrace_set> sets;
+  std::vector<std::vector<const char*>> left_out; // of each set
+  std::vector<millrace_stream_info> streams;
+  std::vector<millrace_skipped_file> skipped;
+  std::span<const std::uint64_t> numbers; // one for each sample that was asked for
   std::vector<millrace_tensor> tensors;
+  std::span<const std::uint32_t> tensor_layers;
+  /// The model that was described; null: none. Its layers are read when they are asked for, with
+  /// the attributes of all of them, one after another, and their labels.
+  const model_info* model = nullptr;
+  std::vector<millrace_layer> layers;
+  std::vector<millrace_pair> attributes;
+  std::vector<std::string> labels;
   std::span<const std::pair<std::string, std::string>> metadata;
   std::span<const std::pair<std::string, std::string>> axes;
   std::vector<std::string> silent;
@@ -47,6 +59,20 @@ findings read(const checkpoint_summary& r, counted by);
 findings read(const shard_spec& r, counted by);
 findings read(const listed<model_summary>& r, counted by);
 findings read(const listed<checkpoint_summary>& r, counted by);
+findings read(const set_info& r, counted by);
+findings read(const preloaded_set& r, counted by);
+findings read(const listed<set_info>& r, counted by);
+findings read(const std::vector<std::uint64_t>& numbers, counted by);
+findings read(const stream_status& r, counted by);
+findings read(const listed<stream_status>& r, counted by);
+
+/// Describes a working set, and a field of it, as long as they live. `left_out`: pointers to its
+/// names of that kind, which live as long.
+millrace_set described(const set_info& set, const std::vector<const char*>& left_out);
+std::vector<const char*> pointers_to(const std::vector<std::string>& texts);
+/// Describes a stream without strings, whose owner may be gone.
+millrace_stream_info numbers_of(const stream_status& stream);
+millrace_tensor described(const tensor_desc& t);
 
 class wakers;
 
@@ -73,6 +99,8 @@ struct millrace_request {
 
   /// Returns what the value says, once it is there. Errors: `busy`; the outcome's own.
   millrace::result<const millrace::bindings::findings*> found();
+  /// Does the same, with the layers of a model.
+  millrace::result<const millrace::bindings::findings*> found_layers();
 
   /// Who is told when the request is over, see `millrace_waitany`; null: none has asked.
   std::shared_ptr<millrace::bindings::wakers> told;

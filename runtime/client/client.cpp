@@ -1,5 +1,8 @@
 // Opening connections, and the questions that concern whole nodes.
+#include <millrace/actors/loader/data_server.hpp>
+#include <millrace/actors/loader/stream_server.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
+#include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
 #include <millrace/runtime/client/client.hpp>
 
@@ -57,6 +60,94 @@ result<client> client::of(const config::settings& settings) {
 
 class repository client::repository(const std::string& group) const {
   return {core_, group};
+}
+
+class working_set client::working_set(const std::string& name) const {
+  return {core_, name};
+}
+
+class stream client::stream(const std::string& name) const {
+  return {core_, name};
+}
+
+namespace {
+
+// Lists what the data servers of all nodes keep. `ask` gets the name of a node, and the name after
+// which the page begins.
+template <class Item>
+future<listed<Item>> list_of_data_servers(
+  const std::shared_ptr<runtime::client_core>& core,
+  std::function<
+    void(const std::string&, const std::string&, completion<runtime::listing_page<Item>>)>
+    ask,
+  const std::string& (*name_of)(const Item&)) {
+  if (auto refused = core->refused<listed<Item>>())
+    return *refused;
+  std::vector<std::size_t> numbers;
+  std::vector<std::string> names;
+  auto& nodes = core->where().nodes;
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].data_bytes > 0) {
+      numbers.push_back(i);
+      names.push_back(nodes[i].name);
+    }
+  if (numbers.empty())
+    return ready_future<listed<Item>>(
+      fail(errc::not_found, "no node keeps working sets; set data.capacity in the file of a node"));
+  auto ask_number = [core, ask = std::move(ask)](
+                      std::size_t node, const std::string& after,
+                      const completion<runtime::listing_page<Item>>& answer) {
+    ask(core->where().nodes[node].name, after, answer);
+  };
+  return runtime::listing<Item>::begin(
+    core, std::move(numbers), std::move(names), ask_number, name_of);
+}
+
+} // namespace
+
+future<listed<set_info>> client::working_sets(const std::string& prefix) const {
+  using page = runtime::listing_page<set_info>;
+  return list_of_data_servers<set_info>(
+    core_,
+    [core = core_,
+     prefix](const std::string& node, const std::string& after, const completion<page>& answer) {
+      core
+        ->ask_node<actors::data_service>(
+          node, actors::list_sets_request{prefix, after}, actors::data_server_of_node)
+        .chain([answer](const result<actors::set_list>& r) {
+          if (!r)
+            return answer(fail(r.error()));
+          page out{{}, !r->sets.empty()};
+          for (auto& set : r->sets) {
+            auto bad = validate(set);
+            auto whole = whole_of(set);
+            if (!bad.ok() || !whole)
+              return answer(fail(errc::protocol_error, (bad.ok() ? whole.error() : bad).detail()));
+            out.items.push_back(std::move(*whole));
+          }
+          answer(std::move(out));
+        });
+    },
+    [](const set_info& set) -> const std::string& { return set.name; });
+}
+
+future<listed<stream_status>> client::streams(const std::string& prefix) const {
+  using page = runtime::listing_page<stream_status>;
+  return list_of_data_servers<stream_status>(
+    core_,
+    [core = core_,
+     prefix](const std::string& node, const std::string& after, const completion<page>& answer) {
+      core
+        ->ask_node<actors::stream_service>(
+          node, actors::list_streams_request{prefix, after}, actors::stream_server_of_node)
+        .chain([answer](const result<actors::stream_list>& r) {
+          for (std::size_t i = 0; r && i < r->streams.size(); ++i)
+            if (auto bad = validate(r->streams[i].options); !bad.ok())
+              return answer(fail(errc::protocol_error, bad.detail()));
+          answer(r.map([](auto& all) { return page{all.streams, !all.streams.empty()}; }));
+        });
+    },
+    [](const stream_status& one) -> const std::string& { return one.name; });
 }
 
 future<class checkpointer> client::checkpointer(

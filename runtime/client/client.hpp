@@ -11,6 +11,8 @@
 #include <millrace/runtime/client/checkpointer.hpp>
 #include <millrace/runtime/client/checkpoints.hpp>
 #include <millrace/runtime/client/repository.hpp>
+#include <millrace/runtime/client/stream.hpp>
+#include <millrace/runtime/client/working_set.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -69,6 +71,18 @@ public:
   /// Returns the checkpoints that a group of providers keeps; an empty group means every provider
   /// that keeps some.
   class checkpoints checkpoints(const std::string& group = {}) const;
+
+  /// Returns the working set of a name, which need not exist.
+  class working_set working_set(const std::string& name) const;
+  /// Lists the working sets whose names start with `prefix`, from every node that keeps some. In
+  /// the result, `provider` is the name of the node. Nodes that do not answer are named.
+  /// Errors:  `not_found` when no node has a data server; that of the first node when none answers.
+  future<listed<set_info>> working_sets(const std::string& prefix = {}) const;
+
+  /// Returns the streaming set of a name, which need not exist.
+  class stream stream(const std::string& name) const;
+  /// Lists the streams whose names start with `prefix`. As `working_sets`.
+  future<listed<stream_status>> streams(const std::string& prefix = {}) const;
 
   /// Returns the providers of the cluster.
   std::vector<provider_entry> providers() const;

@@ -199,6 +199,9 @@ result<std::optional<job>> job::from(
     return of_slurm(value_of);
   if (any_set(value_of, {pmi.rank, pmi.world_size}))
     return read(value_of, pmi);
+  // A program that initializes Open MPI without a launcher gives itself those of PMIx.
+  if (value_of("OMPI_MCA_ess") == "singleton")
+    return std::optional<job>{};
   if (auto rank = value_of("PMIX_RANK"); !rank.empty())
     return fail(
       errc::invalid_argument,

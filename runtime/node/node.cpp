@@ -1,4 +1,5 @@
 // Starts and stops a service, part by part.
+#include <millrace/actors/loader/stream_server.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/wire/session.hpp>
 #include <millrace/config/place.hpp>
@@ -8,6 +9,7 @@
 #include <millrace/net/network_options.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/configuration.hpp>
+#include <millrace/runtime/node/data_memory.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/provider.hpp>
 #include <millrace/runtime/node/side_thread.hpp>
@@ -66,6 +68,7 @@ struct node::state {
   std::unique_ptr<runtime::stall_watch> stalls; // null: nothing watches the loop
   std::vector<std::unique_ptr<runtime::provider>> providers;
   std::map<std::string, status> down;
+  actors::data_memory data; // without a pool: the node has no data server
   std::shared_ptr<actors::service_table> services = std::make_shared<actors::service_table>();
   std::shared_ptr<actors::connection_table> connections =
     std::make_shared<actors::connection_table>(
@@ -89,6 +92,9 @@ struct node::state {
   std::shared_ptr<view> seen = std::make_shared<view>();
 
   status open_providers();
+  status open_data();
+  actors::supervised_part start_data_server() const;
+  actors::supervised_part start_stream_server() const;
   status open_sockets();
   void watch_loop();
   void spawn_self();
@@ -124,11 +130,52 @@ status node::state::open_providers() {
       why.to_string());
   for (auto& warning : warnings_about(settings.providers))
     log().warn("{}", warning);
-  if (auto bad = memory->check_with_peers(); !bad.ok())
-    log().warn("{}", bad.detail());
   if (!down.empty() && providers.empty())
     log().error("no provider could be opened, the node serves nothing node={}", settings.node.name);
   return {};
+}
+
+status node::state::open_data() {
+  auto& options = settings.options.of<actors::data_options>();
+  if (options.capacity_bytes == 0)
+    return {};
+  auto made = runtime::make_data_memory(options, *memory);
+  if (made)
+    data = std::move(*made);
+  return made ? status{} : made.error().within("the data server (data.capacity)");
+}
+
+namespace {
+
+// A server of the node's data memory, which its node starts again after a failure. `what`: its name
+// in the log.
+template <class Service, class Spawn>
+actors::supervised_part start_server(
+  engine& e, const std::shared_ptr<actors::service_table>& services, const char* what,
+  const char* target, Spawn spawn, actors::data_server_deps deps) {
+  // The engine ends after the actors.
+  auto start = [&e, services, target, spawn, deps = std::move(deps)] {
+    auto actor = e.adopt(spawn(e.system(), deps));
+    services->add<Service>(target, actor);
+    return caf::actor_cast<caf::actor_addr>(actor);
+  };
+  auto take_down = [services, target](const status& why) { services->add_down(target, why); };
+  return {what, start(), start, take_down};
+}
+
+} // namespace
+
+actors::supervised_part node::state::start_data_server() const {
+  return start_server<actors::data_service>(
+    *runs_on, services, "the data server", actors::data_server_of_node, actors::spawn_data_server,
+    {settings.node.name + "/data", data, runs_on->fabric(), runtime::limits_of(settings)});
+}
+
+actors::supervised_part node::state::start_stream_server() const {
+  return start_server<actors::stream_service>(
+    *runs_on, services, "the stream server", actors::stream_server_of_node,
+    actors::spawn_stream_server,
+    {settings.node.name + "/streams", data, runs_on->fabric(), runtime::limits_of(settings)});
 }
 
 node_status node::state::status_now() const {
@@ -150,6 +197,18 @@ node_status node::state::status_now() const {
   s.staging_capacity_bytes = staging ? staging->capacity_bytes() : 0;
   s.staging_used_bytes = staging ? staging->used_bytes() : 0;
   s.staging = memory->report();
+  if (data.pool) {
+    s.data = data.pool->stats();
+    auto leases = data.leases->taken();
+    // Streams have memory of the pool that is never published.
+    s.data.streams = data.streams->streams;
+    s.data.samples_appended = data.streams->appended;
+    s.data.samples_given = data.streams->given;
+    s.data.filling -= std::min<std::uint64_t>(s.data.filling, s.data.streams);
+    s.data.joins = data.joins->all;
+    auto others = s.data.filling + data.joins->now + data.streams->leases;
+    s.data.readers = leases - std::min(leases, others);
+  }
   s.paths = runs_on->fabric()->paths();
   s.reports = runs_on->fabric()->reports();
   for (auto& p : settings.providers)
@@ -173,6 +232,10 @@ void node::state::watch_loop() {
 void node::state::spawn_self() {
   actors::node_actor_deps deps;
   deps.parts.push_back(memory->start_manager());
+  if (data.pool) {
+    deps.parts.push_back(start_data_server());
+    deps.parts.push_back(start_stream_server());
+  }
   deps.who_is_where = runtime::directory_of(settings);
   for (auto& entry : deps.who_is_where.providers)
     for (auto& p : providers)
@@ -272,6 +335,7 @@ void node::state::stop() {
   served.reset();
   services.reset();
   providers.clear();
+  data = {};
   memory.reset();
   runtime::release(std::exchange(runs_on, nullptr));
   await_end_of(storage);
@@ -327,6 +391,10 @@ result<node> node::start(const config::settings& settings) {
     return fail(bad.within("node " + settings.node.name));
   if (auto bad = n.state_->open_providers(); !bad.ok())
     return fail(std::move(bad));
+  if (auto bad = n.state_->open_data(); !bad.ok())
+    return fail(std::move(bad));
+  if (auto bad = n.state_->memory->check_with_peers(); !bad.ok())
+    log().warn("{}", bad.detail());
   n.state_->watch_loop();
   n.state_->spawn_self();
   *n.state_->starting = false;

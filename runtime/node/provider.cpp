@@ -13,11 +13,11 @@
 
 namespace millrace::runtime {
 
-namespace {
-
 actors::operation_limits limits_of(const config::settings& s) {
   return {s.limits, s.options.of<transport::fabric_options>().eager_bytes_max};
 }
+
+namespace {
 
 void refuse_all(
   const std::vector<std::shared_ptr<actors::staging_memory>>& lent, const status& why) {
@@ -76,7 +76,7 @@ status node_memory::check_with_peers() const {
 }
 
 result<std::shared_ptr<memory_source>> node_memory::make(
-  const std::string& name, std::uint64_t size_bytes) {
+  const std::string& name, std::uint64_t size_bytes, transport::arena_sharing sharing) {
   auto& s = engine_->settings();
   if (auto bad = count(name, size_bytes); !bad.ok())
     return fail(bad);
@@ -89,7 +89,8 @@ result<std::shared_ptr<memory_source>> node_memory::make(
     {.name = "millrace." + name,
      .size_bytes = size_bytes,
      .huge_pages = s.staging.huge_pages == config::wish::automatic && s.node.allow_users.empty(),
-     .lock = s.staging.lock == config::wish::automatic});
+     .lock = s.staging.lock == config::wish::automatic,
+     .sharing = sharing});
 }
 
 result<std::shared_ptr<memory_source>> node_memory::staging() {

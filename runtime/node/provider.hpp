@@ -18,6 +18,9 @@
 
 namespace millrace::runtime {
 
+/// Returns the bounds of the operations of a node's actors.
+actors::operation_limits limits_of(const config::settings& s);
+
 /// Memory from the node's fabric: arenas for single providers, and one staging arena that the other
 /// providers share.
 class node_memory {
@@ -29,7 +32,9 @@ public:
 
   /// Errors:  `no_space` when the control groups would kill this process for all its arenas, or
   ///          when the system has no memory left.
-  result<std::shared_ptr<memory_source>> make(const std::string& name, std::uint64_t size_bytes);
+  result<std::shared_ptr<memory_source>> make(
+    const std::string& name, std::uint64_t size_bytes,
+    transport::arena_sharing sharing = transport::arena_sharing::transfers);
   /// Counts memory that something else makes for this node.
   /// Errors:  `no_space`, as for `make`.
   status count(const std::string& name, std::uint64_t size_bytes);

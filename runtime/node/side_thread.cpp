@@ -105,7 +105,11 @@ private:
 
 } // namespace
 
-void run_aside(std::function<void()> work) { one_per_process<side_threads>().add(std::move(work)); }
+void run_aside(std::function<void()> work) {
+  if (simulated())
+    return simulated()->run_later([work = std::move(work)] { attempt(work); });
+  one_per_process<side_threads>().add(std::move(work));
+}
 
 status refused_at_exit() {
   if (!one_per_process<side_threads>().exits())

@@ -4,6 +4,7 @@
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/archive/output_file.hpp>
 #include <millrace/storage/archive/sidecar.hpp>
+#include <millrace/storage/archive/strided.hpp>
 #include <millrace/storage/archive/zip_input.hpp>
 #include <millrace/storage/io/file_io.hpp>
 
@@ -89,10 +90,10 @@ status check_range(
   auto total = size_bytes(tensors.tensors[tensor]).value_or(0);
   if (offset > total || length > total - offset)
     return {errc::invalid_argument, "a range beyond tensor {}", tensors.tensors[tensor].name};
-  if (
-    offset % tensor_read_alignment != 0 ||
-    (length % tensor_read_alignment != 0 && offset + length != total))
-    return {errc::invalid_argument, "a range not aligned to 64 bytes"};
+  if (auto element = element_bytes(tensors.tensors[tensor]);
+      offset % element != 0 || length % element != 0)
+    return {
+      errc::invalid_argument, "a range that is not aligned to the {} bytes of an element", element};
   return {};
 }
 

@@ -19,10 +19,6 @@ namespace millrace::storage::archive {
 
 using text_pairs = std::vector<std::pair<std::string, std::string>>;
 
-/// Offsets of `tensor_source::read` are multiples of it. It is a multiple of every dtype's element
-/// size.
-inline constexpr std::uint64_t tensor_read_alignment = 64;
-
 /// A source of tensors that are read piece by piece: a version in a pool, an open file.
 /// Threads: one call at a time.
 class tensor_source {
@@ -32,10 +28,13 @@ public:
   virtual const layout& tensors() const noexcept = 0;
   virtual const text_pairs& metadata() const noexcept = 0;
 
-  /// Reads dense little-endian bytes of one tensor, from `offset` on. `offset` and the end are
-  /// multiples of `tensor_read_alignment`, except that the end may be the tensor's.
+  /// Reads dense little-endian bytes of one tensor, from `offset` on. `offset` and the length are
+  /// multiples of the bytes of one element.
   [[nodiscard]] virtual status read(
     std::uint32_t tensor, std::uint64_t offset, std::span<std::byte> into) = 0;
+
+  /// Returns how many rows, from a multiple of it on, are best read together: those of a chunk.
+  virtual std::uint64_t rows_together(std::uint32_t) const { return 1; }
 
   /// Returns the user's bytes of a checkpoint's version; none for other sources.
   /// Errors: as of `read`.

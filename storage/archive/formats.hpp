@@ -1,10 +1,11 @@
 // The formats: one writer and one reader each, and the loop from a source to a writer. Called by
-// `archive.cpp`.
+// `archive.cpp`, and by the reader of samples.
 #pragma once
 
 #include <millrace/storage/archive/archive.hpp>
 
 #include <algorithm>
+#include <functional>
 
 namespace millrace::storage::archive {
 
@@ -41,7 +42,7 @@ template <class Sink>
   return {};
 }
 
-/// Checks that the range lies in the tensor and is aligned as `tensor_source::read` requires.
+/// Checks that the range lies in the tensor and is of whole elements.
 [[nodiscard]] status check_range(
   const layout& tensors, std::uint32_t tensor, std::uint64_t offset, std::uint64_t length);
 
@@ -53,8 +54,13 @@ template <class Sink>
 [[nodiscard]] status write_torch(const std::string& path, tensor_source& source, meter& done);
 
 result<std::unique_ptr<tensor_source>> open_safetensors(const std::string& path);
-result<std::unique_ptr<tensor_source>> open_npz(const std::string& path);
-result<std::unique_ptr<tensor_source>> open_hdf5(const std::string& path);
+/// Says which tensors are wanted. Others are not looked at, whatever they are. Null: all.
+using tensor_filter = std::function<bool(std::string_view name)>;
+
+result<std::unique_ptr<tensor_source>> open_npz(
+  const std::string& path, const tensor_filter& wanted = {});
+result<std::unique_ptr<tensor_source>> open_hdf5(
+  const std::string& path, const tensor_filter& wanted = {});
 result<std::unique_ptr<tensor_source>> open_torch(const std::string& path);
 
 } // namespace millrace::storage::archive

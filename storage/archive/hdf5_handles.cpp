@@ -8,7 +8,20 @@
 
 namespace millrace::storage::archive {
 
-hdf5_quiet::hdf5_quiet() {
+namespace {
+
+std::unique_lock<std::recursive_mutex> lock_where_needed() {
+  static std::recursive_mutex mutex;
+  static const bool is_safe = [] {
+    hbool_t safe = false;
+    return H5is_library_threadsafe(&safe) >= 0 && safe;
+  }();
+  return is_safe ? std::unique_lock<std::recursive_mutex>{} : std::unique_lock{mutex};
+}
+
+} // namespace
+
+hdf5_quiet::hdf5_quiet() : alone_(lock_where_needed()) {
   H5Eget_auto2(H5E_DEFAULT, &print_, &argument_);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   H5PLset_loading_state(0);

@@ -7,6 +7,7 @@
 #include <hdf5.h>
 
 #include <functional>
+#include <mutex>
 #include <utility>
 
 namespace millrace::storage::archive {
@@ -39,7 +40,9 @@ private:
   closer close_ = nullptr;
 };
 
-/// While it exists, libhdf5 prints no errors and loads no filters from the disk.
+/// While it exists, libhdf5 prints no errors and loads no filters from the disk. If libhdf5 was
+/// built for one thread, no other thread of the process has one of these. Every call of libhdf5 is
+/// made while one exists.
 class hdf5_quiet {
 public:
   hdf5_quiet();
@@ -48,6 +51,7 @@ public:
   hdf5_quiet& operator=(const hdf5_quiet&) = delete;
 
 private:
+  std::unique_lock<std::recursive_mutex> alone_; // a source may be read while a file is written
   H5E_auto2_t print_ = nullptr;
   void* argument_ = nullptr;
 };

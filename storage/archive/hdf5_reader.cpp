@@ -4,6 +4,7 @@
 #include <millrace/storage/archive/hdf5_names.hpp>
 #include <millrace/storage/archive/npy.hpp>
 
+#include <algorithm>
 #include <set>
 
 namespace millrace::storage::archive {
@@ -16,13 +17,23 @@ struct stored_dataset {
   hdf5_id id;
   hdf5_id type; // in memory
   std::vector<std::uint64_t> shape;
+  std::uint64_t chunk_rows = 1;
 };
 
 class hdf5_source final : public tensor_source {
 public:
   explicit hdf5_source(hdf5_id file) : file_(std::move(file)) {}
+  ~hdf5_source() override {
+    hdf5_quiet quiet;
+    datasets_.clear();
+    file_ = hdf5_id{};
+  }
 
-  status list();
+  status list(const tensor_filter& wanted);
+
+  std::uint64_t rows_together(std::uint32_t tensor) const override {
+    return datasets_[tensor].chunk_rows;
+  }
 
   const layout& tensors() const noexcept override { return tensors_; }
   const text_pairs& metadata() const noexcept override { return metadata_; }
@@ -47,6 +58,7 @@ private:
     const std::vector<hsize_t>& extents, std::byte*& to);
   static herr_t visit_attribute(hid_t object, const char* name, const H5A_info_t*, void* self);
 
+  bool wants(const std::string& name) const { return !*wanted_ || (*wanted_)(name); }
   status list_group(hid_t group);
   status add_object(hid_t object, std::string name);
   status add_dataset(hdf5_id dataset, std::string name);
@@ -54,10 +66,11 @@ private:
 
   hdf5_id file_;
   layout tensors_;
-  std::vector<stored_dataset> datasets_; // after file_: closed first
+  std::vector<stored_dataset> datasets_; // closed before the file
   text_pairs metadata_;
 
   // Used while listing.
+  const tensor_filter* wanted_ = nullptr;
   bool ours_ = false;
   std::string prefix_;
   unsigned depth_ = 0;
@@ -68,6 +81,8 @@ private:
 herr_t hdf5_source::visit(hid_t group, const char* name, const H5L_info_t* about, void* self) {
   auto& source = *static_cast<hdf5_source*>(self);
   auto full = source.prefix_ + (source.ours_ ? unescape_hdf5_name(name) : name);
+  if (about->type != H5L_TYPE_HARD && !source.wants(full))
+    return 0;
   if (about->type != H5L_TYPE_HARD) {
     source.why_ = {errc::unsupported, "{} is a link to elsewhere; copy what it points to", full};
     return -1;
@@ -87,6 +102,8 @@ status hdf5_source::add_object(hid_t object, std::string name) {
     return bad;
   }
   case H5I_DATASET: {
+    if (!wants(name))
+      return {};
     H5Iinc_ref(object);
     return add_dataset({object, H5Oclose}, std::move(name));
   }
@@ -116,6 +133,13 @@ status hdf5_source::list_group(hid_t group) {
   return good ? status{} : hdf5_status("listing the group " + prefix_);
 }
 
+std::uint64_t chunk_rows(hid_t properties, std::size_t rank) {
+  std::vector<hsize_t> chunk(rank);
+  auto is_chunked = rank > 0 && H5Pget_layout(properties) == H5D_CHUNKED &&
+    H5Pget_chunk(properties, static_cast<int>(rank), chunk.data()) >= 0;
+  return is_chunked ? std::max<std::uint64_t>(chunk.front(), 1) : 1;
+}
+
 status hdf5_source::add_dataset(hdf5_id dataset, std::string name) {
   // Both would read files other than the named one.
   hdf5_id properties{H5Dget_create_plist(dataset.get()), H5Pclose};
@@ -141,7 +165,8 @@ status hdf5_source::add_dataset(hdf5_id dataset, std::string name) {
   if (tensors_.tensors.size() == layout_tensors_max)
     return {errc::corrupt_data, "more than {} datasets", layout_tensors_max};
   tensors_.tensors.push_back(std::move(tensor));
-  datasets_.push_back({std::move(dataset), hdf5_type_of(*found), std::move(shape)});
+  auto rows = chunk_rows(properties.get(), extents.size());
+  datasets_.push_back({std::move(dataset), hdf5_type_of(*found), std::move(shape), rows});
   return {};
 }
 
@@ -189,7 +214,8 @@ herr_t hdf5_source::visit_attribute(hid_t object, const char* name, const H5A_in
   return 0;
 }
 
-status hdf5_source::list() {
+status hdf5_source::list(const tensor_filter& wanted) {
+  wanted_ = &wanted;
   ours_ = read_text_attribute(file_.get(), hdf5_format_attribute).has_value();
   auto by = ours_ ? H5_INDEX_CRT_ORDER : H5_INDEX_NAME;
   hdf5_id root{H5Gopen2(file_.get(), "/", H5P_DEFAULT), H5Gclose};
@@ -202,13 +228,14 @@ status hdf5_source::list() {
 
 } // namespace
 
-result<std::unique_ptr<tensor_source>> open_hdf5(const std::string& path) {
+result<std::unique_ptr<tensor_source>> open_hdf5(
+  const std::string& path, const tensor_filter& wanted) {
   hdf5_quiet quiet;
   hdf5_id file{H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose};
   if (!file.ok())
     return fail(hdf5_status("reading an HDF5 file"));
   auto source = std::make_unique<hdf5_source>(std::move(file));
-  if (auto bad = source->list(); !bad.ok())
+  if (auto bad = source->list(wanted); !bad.ok())
     return fail(bad);
   return source;
 }

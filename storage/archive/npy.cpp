@@ -117,6 +117,11 @@ result<bool> parse_descr(literal_reader& in, npy_header& header) {
   auto code = *text;
   if (order == '<' || order == '>' || order == '|' || order == '=')
     code.remove_prefix(1);
+  if (code == "O")
+    return fail(
+      errc::unsupported,
+      "NPY header: elements that are Python objects; they are pickled, and "
+      "reading them would run code of the file");
   for (auto& row : codes)
     if (row.code == code) {
       header.tensor.type = row.type;

@@ -1,4 +1,5 @@
-// The header of NumPy's array format, versions 1 to 3. Used by the reader and writer of NPZ.
+// The header of NumPy's array format, versions 1 to 3. Used by the reader and writer of NPZ, and by
+// the reader of samples.
 #pragma once
 
 #include <millrace/core/tensor.hpp>

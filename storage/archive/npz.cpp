@@ -74,7 +74,8 @@ status write_npz(const std::string& path, tensor_source& source, meter& done) {
   return (*zip)->close();
 }
 
-result<std::unique_ptr<tensor_source>> open_npz(const std::string& path) {
+result<std::unique_ptr<tensor_source>> open_npz(
+  const std::string& path, const tensor_filter& wanted) {
   auto file = zip_input::open(path);
   if (!file)
     return fail(file.error());
@@ -88,15 +89,18 @@ result<std::unique_ptr<tensor_source>> open_npz(const std::string& path) {
   std::vector<zipped_tensor> places;
   for (std::size_t i = 0; i < file->entries().size(); ++i) {
     auto& name = file->entries()[i].name;
-    if (name == table_entry)
+    auto is_array = name.ends_with(array_ending);
+    auto array =
+      std::string_view{name}.substr(0, name.size() - (is_array ? array_ending.size() : 0));
+    if (name == table_entry || (wanted && !(is_array && wanted(array))))
       continue;
-    if (!name.ends_with(array_ending))
+    if (!is_array)
       return fail(errc::unsupported, "the entry {} is no array", name);
     auto header = read_header(*file, i);
     if (!header)
       return fail(header.error());
     auto tensor = header->tensor;
-    tensor.name = name.substr(0, name.size() - array_ending.size());
+    tensor.name = array;
     if (auto bad = validate(tensor); !bad.ok())
       return fail(errc::corrupt_data, bad.detail());
     if (auto found = originals.find(tensor.name); found != originals.end())

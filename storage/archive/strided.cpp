@@ -8,6 +8,14 @@
 
 namespace millrace::storage::archive {
 
+std::uint64_t element_bytes(const tensor_desc& tensor) noexcept {
+  return std::max<std::uint64_t>(bits_per_element(tensor.type) / 8, 1);
+}
+
+std::uint64_t number_bytes(const tensor_desc& tensor) noexcept {
+  return element_bytes(tensor) / (is_complex(tensor.type) ? 2 : 1);
+}
+
 strides c_order(const std::vector<std::uint64_t>& shape) {
   strides steps(shape.size(), 1);
   for (auto i = shape.size(); i-- > 1;)

@@ -1,6 +1,8 @@
 // Elements in another order than C, in another byte order, or of the other sign. Used by the
-// readers of NPZ and torch files.
+// readers of NPZ and torch files, and of samples.
 #pragma once
+
+#include <millrace/core/tensor.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +11,12 @@
 #include <vector>
 
 namespace millrace::storage::archive {
+
+/// Returns the bytes of one element; 1 for a dtype smaller than a byte.
+std::uint64_t element_bytes(const tensor_desc& tensor) noexcept;
+
+/// Returns the bytes of one number: a complex element has two.
+std::uint64_t number_bytes(const tensor_desc& tensor) noexcept;
 
 /// Distances between elements along each dimension, in elements.
 using strides = std::vector<std::uint64_t>;

@@ -7,15 +7,6 @@ namespace millrace::storage::archive {
 
 namespace {
 
-std::uint64_t element_bytes(const tensor_desc& tensor) {
-  return std::max<std::uint64_t>(bits_per_element(tensor.type) / 8, 1);
-}
-
-// The bytes of one number: a complex element has two.
-std::uint64_t number_bytes(const tensor_desc& tensor) {
-  return element_bytes(tensor) / (is_complex(tensor.type) ? 2 : 1);
-}
-
 class zipped_source final : public tensor_source {
 public:
   zipped_source(

@@ -30,17 +30,15 @@ void io_pool::post_all(
   std::vector<std::function<status()>> parts, std::function<void(status)> done) {
   if (parts.empty())
     return done({});
-  struct nothing {};
-  auto all = std::make_shared<gathering<nothing>>(
-    parts.size(), [done = std::move(done)](result<std::vector<nothing>> outcome) {
-      done(outcome ? status{} : outcome.error());
-    });
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    post([all, i, work = std::move(parts[i])](const status& stopped) mutable {
+  auto ended = gathered(parts.size(), [done = std::move(done)](const result<void>& outcome) {
+    done(outcome ? status{} : outcome.error());
+  });
+  for (auto& part : parts)
+    post([ended, work = std::move(part)](const status& stopped) mutable {
       auto outcome = stopped.ok() ? work() : stopped;
       // The work's captures are released before the operation is reported as over.
       work = nullptr;
-      outcome.ok() ? all->arrived(i, nothing{}) : all->arrived(i, fail(std::move(outcome)));
+      ended(outcome.ok() ? result<void>{} : fail(std::move(outcome)));
     });
 }
 

@@ -79,6 +79,31 @@ BOOST_AUTO_TEST_CASE(numbers_and_names_are_what_peers_of_every_version_know) {
   static_assert(checkpoint_service::number_of<unwatch_request>() == 75);
   static_assert(checkpoint_service::number_of<watch_news_request>() == 76);
   static_assert(checkpoint_service::end_number == 77);
+  static_assert(data_service::name == "data");
+  static_assert(data_service::number_of<reserve_set_request>() == 96);
+  static_assert(data_service::number_of<publish_set_request>() == 97);
+  static_assert(data_service::number_of<open_set_request>() == 98);
+  static_assert(data_service::number_of<close_set_request>() == 99);
+  static_assert(data_service::number_of<unload_set_request>() == 100);
+  static_assert(data_service::number_of<list_sets_request>() == 101);
+  static_assert(data_service::number_of<write_window_request>() == 102);
+  static_assert(data_service::number_of<take_values_request>() == 103);
+  static_assert(data_service::number_of<return_values_request>() == 104);
+  static_assert(data_service::number_of<count_window_request>() == 105);
+  static_assert(data_service::number_of<join_set_request>() == 106);
+  static_assert(data_service::number_of<claim_blocks_request>() == 107);
+  static_assert(data_service::end_number == 108);
+  static_assert(stream_service::name == "streams");
+  static_assert(stream_service::number_of<create_stream_request>() == 128);
+  static_assert(stream_service::number_of<open_stream_request>() == 129);
+  static_assert(stream_service::number_of<append_samples_request>() == 130);
+  static_assert(stream_service::number_of<take_samples_request>() == 131);
+  static_assert(stream_service::number_of<release_samples_request>() == 132);
+  static_assert(stream_service::number_of<leave_stream_request>() == 133);
+  static_assert(stream_service::number_of<end_stream_request>() == 134);
+  static_assert(stream_service::number_of<remove_stream_request>() == 135);
+  static_assert(stream_service::number_of<list_streams_request>() == 136);
+  static_assert(stream_service::end_number == 137);
   static_assert(counter_service::number_of<echo_request>() == 897);
 }
 
@@ -93,7 +118,13 @@ namespace {
 // `enroll_receipt::run`, `save_receipt::run`, `load_receipt::stored_at_ns`,
 // `store_request::version_after`, watches of `provider_status`,
 // `enroll_receipt::extra_bytes_max`, `save_request::extra`, `restore_request::extra`,
-// `load_receipt::extra_bytes`, `selection::offsets`, `shard_spec::places`.
+// `load_receipt::extra_bytes`, `selection::offsets`, `shard_spec::places`,
+// `node_entry::data_bytes`, `node_status::data`, `set_info::division`, `open_set_request::id`,
+// `list_sets_request::parts`, `set_info::left_out`, `set_info::window_bytes`,
+// `data_status::streams` and samples, `open_stream_request::mark`, `leave_stream_request::mark`,
+// `append_samples_request::timeout_ms`, `take_samples_request::timeout_ms`,
+// `open_set_request::mark`, `close_set_request::mark`, `data_status::windows`,
+// `set_info::extension`, `set_info::appended`, `data_status::joins`.
 constexpr kept_message kept[] = {
   {"store_request", 216, 0xb72e4e5fe8b53598},
   {"store_receipt", 37, 0x57593ba0eea681d4},
@@ -126,9 +157,9 @@ constexpr kept_message kept[] = {
   {"watch_news_request", 5, 0x8cd045b8efcef9bd},
   {"watch_news", 32, 0x76bfec15586fecc1},
   {"directory_request", 5, 0x8cd045b8efcef9bd},
-  {"directory", 210, 0xccfac48a10d90f11},
+  {"directory", 212, 0x7f99b187e83034ac},
   {"node_status_request", 5, 0x8cd045b8efcef9bd},
-  {"node_status", 971, 0x949b093990b7e1ca},
+  {"node_status", 1003, 0xd9bd02bbc2267e77},
   {"enroll_request", 207, 0x080ad5dca11beff7},
   {"enroll_receipt", 151, 0x264fba08a55bb248},
   {"leave_request", 6, 0x92ac567be0d5d040},
@@ -155,6 +186,48 @@ constexpr kept_message kept[] = {
   {"done_reply", 5, 0x8cd045b8efcef9bd},
   {"watch_news_request", 5, 0x8cd045b8efcef9bd},
   {"watch_news", 32, 0x76bfec15586fecc1},
+  {"reserve_set_request", 274, 0x6dbf07628b06fd35},
+  {"set_reservation", 374, 0xa714cdac5ab3bbea},
+  {"publish_set_request", 6, 0x8e156c4da4ed8f0c},
+  {"set_info", 268, 0x4d0316b385b5643a},
+  {"open_set_request", 44, 0xdaf1e26b5c7ca280},
+  {"opened_set", 438, 0x9ecde1f8a6c83d57},
+  {"close_set_request", 21, 0xe3bcfa89ee02080c},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"unload_set_request", 27, 0x99be52031d36fa38},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"list_sets_request", 20, 0x9dd432cc1d05b9f5},
+  {"set_list", 587, 0xd7c32de7a52fe75e},
+  {"write_window_request", 5, 0x8cd045b8efcef9bd},
+  {"writable_window", 100, 0xdf3b87495f7fd3df},
+  {"take_values_request", 23, 0x26e0904e9be297d4},
+  {"taken_values", 32, 0x7f3293098ae37725},
+  {"return_values_request", 28, 0xea770300bebcc623},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"count_window_request", 11, 0x8bb3dcb0fa54a5c6},
+  {"window_counts", 13, 0x31a205b1f8ac9913},
+  {"join_set_request", 274, 0x6dbf07628b06fd35},
+  {"set_reservation", 374, 0xa714cdac5ab3bbea},
+  {"claim_blocks_request", 33, 0xa643193bc8a5b2a3},
+  {"claimed_blocks", 14, 0xa6b73a17915c9e64},
+  {"create_stream_request", 53, 0x9e1c4c999adc0e86},
+  {"stream_status", 98, 0xa6fe62e036891600},
+  {"open_stream_request", 29, 0x20364612e2d11214},
+  {"opened_stream", 486, 0xd57028b7265314bf},
+  {"append_samples_request", 24, 0x0a375573bbb243ab},
+  {"places_to_write", 7, 0x3695877291a814e1},
+  {"take_samples_request", 8, 0xc07d2885bc045e66},
+  {"taken_samples", 20, 0x39f0957f1b72d882},
+  {"release_samples_request", 11, 0x227f9fe4b667dd67},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"leave_stream_request", 22, 0x89d36a395b9d60af},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"end_stream_request", 11, 0x8bb3dcb0fa54a5c6},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"remove_stream_request", 11, 0x8bb3dcb0fa54a5c6},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
+  {"list_streams_request", 19, 0x98f98f73299bc4f3},
+  {"stream_list", 202, 0x7fa10547fe4dab1a},
 };
 
 } // namespace

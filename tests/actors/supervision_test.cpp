@@ -3,12 +3,14 @@
 #include "checkpoint_fixture.hpp"
 #include "counter_service.hpp"
 
+#include <millrace/actors/loader/stream_server.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/services.hpp>
 #include <millrace/actors/staging/staging_manager.hpp>
 #include <millrace/actors/store/tensor_store.hpp>
 #include <millrace/storage/memory/memory_bucket.hpp>
 #include <millrace/tests/support/fault_in.hpp>
+#include <millrace/tests/support/heap_data_memory.hpp>
 #include <millrace/tests/support/kept_log.hpp>
 #include <millrace/tests/support/numbered_message.hpp>
 #include <millrace/tests/support/wire_fixture.hpp>
@@ -155,6 +157,21 @@ BOOST_AUTO_TEST_CASE(a_handler_that_throws_answers_its_request_and_ends_its_acto
           return manager;
         },
         "provider pool: checkpoint_manager");
+    else if constexpr (std::is_same_v<Service, data_service>)
+      check_every_handler<Service>(
+        [&] {
+          data_server_deps deps{"n0/data", heap_data_memory{2}.memory, fabric, operation_limits{}};
+          return spawn_data_server(system, deps);
+        },
+        "provider n0/data: data_server");
+    else if constexpr (std::is_same_v<Service, stream_service>)
+      check_every_handler<Service>(
+        [&] {
+          data_server_deps deps{
+            "n0/streams", heap_data_memory{2}.memory, fabric, operation_limits{}};
+          return spawn_stream_server(system, deps);
+        },
+        "provider n0/streams: stream_server");
     else
       static_assert(
         std::is_same_v<Service, node_service>, "its actor ends as others do, or goes on as below");

@@ -40,13 +40,16 @@ BOOST_AUTO_TEST_CASE(a_strict_run_fails_for_a_goal_that_was_missed) {
 
 BOOST_AUTO_TEST_CASE(each_kind_of_goal_can_be_missed) {
   auto slower_than_peer = measured(2), far_from_floor = measured(2), large = measured(1);
+  auto fast_peer = measured(1);
   slower_than_peer.peer_s = 1;
   slower_than_peer.ratio_min = 1;
   far_from_floor.floor_s = 1;
   far_from_floor.floor_min = 0.9;
+  fast_peer.floor_s = fast_peer.peer_s = 1;
+  fast_peer.peer_floor_max = 0.9;
   large.size_bytes = 2;
   large.bytes_max = 1;
-  for (auto& r : {slower_than_peer, far_from_floor, large})
+  for (auto& r : {slower_than_peer, far_from_floor, fast_peer, large})
     BOOST_TEST(code_of(r, true) == exit_goal_missed);
 }
 

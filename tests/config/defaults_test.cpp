@@ -210,6 +210,7 @@ BOOST_AUTO_TEST_CASE(the_defaults_are_these) {
   BOOST_TEST(s.client.reconnect_backoff_max_ms == 2000u);
   BOOST_TEST(s.client.layer_cache_entries == 65'536u);
   BOOST_TEST(s.client.mover_nice == 19u);
+  BOOST_TEST(s.client.bind_readers);
   BOOST_TEST(s.client.mover_patience_ms == 2000u);
   auto& p = s.providers.at(0);
   BOOST_TEST(p.group == "default");
@@ -248,6 +249,10 @@ BOOST_AUTO_TEST_CASE(every_key_changes_the_settings) {
       with = "limits: {request_timeout: 1s, request_timeout_max: 1s}";
       without = "limits: {request_timeout: 1s}";
     }
+    if (key.path() == "data.capacity" || key.path() == "data.region_size")
+      with = document_with(key, "1GiB");
+    if (key.path() == "reading.inflight_max" || key.path() == "reading.staging")
+      with = document_with(key, "24MiB");
     if (key.spec.name == "send_queue_max") {
       with = "channel: {send_queue_max: 1MiB, frame_max: 1MiB}";
       without = "channel: {frame_max: 1MiB}";

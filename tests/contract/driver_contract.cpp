@@ -20,6 +20,7 @@ namespace {
 
 using transport::copy_op;
 using transport::direction;
+using transport::mapped_region;
 using transport::transfer;
 using transport::transfer_report;
 
@@ -42,6 +43,18 @@ struct fixture {
       .hold = std::move(hold)};
     rig->fabric().submit(std::move(t), done.callback());
     return done.take();
+  }
+
+  result<mapped_region> map(const bulk_handle& remote) {
+    return await<mapped_region>([&](auto done) { rig->fabric().map(remote, std::move(done)); });
+  }
+
+  // Returns a matrix in memory that peers may map.
+  bulk_handle expose_readable(
+    std::uint64_t size_bytes, access_mode how, std::uint64_t salt, std::uint64_t gap_bytes = 0) {
+    auto rows = gap_bytes > 0 ? size_bytes : 1;
+    return rig->expose(
+      {rows, size_bytes / rows, gap_bytes, transport::arena_sharing::read_only}, how, salt);
   }
 };
 
@@ -484,6 +497,85 @@ void many_pieces_of_several_files_are_one_transfer(fixture& f) {
     }
 }
 
+bool shows(const mapped_region& mapped, std::uint64_t size_bytes, std::uint64_t salt) {
+  auto expected = pattern(size_bytes, salt);
+  return std::equal(expected.begin(), expected.end(), mapped.data, mapped.data + mapped.size_bytes);
+}
+
+void a_mapped_region_shows_what_its_owner_writes(fixture& f) {
+  for (auto size : {std::uint64_t{1}, std::uint64_t{4096}, std::uint64_t{5'000'001}}) {
+    auto remote = f.expose_readable(size, access_mode::read, 3);
+    auto mapped = f.map(remote);
+    if (!f.rig->capabilities().maps) {
+      BOOST_TEST(is_unsupported(mapped), why(mapped));
+      continue;
+    }
+    BOOST_TEST_REQUIRE(mapped.has_value(), why(mapped));
+    BOOST_TEST(shows(*mapped, size, 3));
+    f.rig->refill(remote, 4);
+    BOOST_TEST(shows(*mapped, size, 4));
+  }
+}
+
+void memory_that_peers_only_read_takes_part_in_transfers(fixture& f) {
+  constexpr std::uint64_t size = 300'000;
+  auto local = f.lend(size);
+  auto source = f.expose_readable(size, access_mode::read, 5);
+  BOOST_TEST(f.move(direction::read, source, {{.local = local.data, .length = size}}).has_value());
+  auto bytes = pattern(size, 5);
+  BOOST_TEST((copy_of(local) == bytes));
+  auto target = f.expose_readable(size, access_mode::write, 0);
+  BOOST_TEST(f.move(direction::write, target, {{.local = local.data, .length = size}}).has_value());
+  BOOST_TEST(f.rig->content(target) == digest(bytes.data(), bytes.size()));
+}
+
+void memory_that_peers_may_not_map_stays_unmapped(fixture& f) {
+  matrix_shape in_arena{1, 4096, 0, transport::arena_sharing::transfers};
+  for (auto& handle :
+       {f.rig->expose({1, 4096, 0}, access_mode::read, 3),
+        f.rig->expose(in_arena, access_mode::read, 3),
+        f.expose_readable(100, access_mode::read, 3, 7)}) {
+    auto mapped = f.map(handle);
+    BOOST_TEST(is_unsupported(mapped), why(mapped));
+  }
+}
+
+void nothing_is_mapped_without_the_right(fixture& f) {
+  auto wrong_key = f.expose_readable(4096, access_mode::read, 3);
+  auto wrong_number = wrong_key;
+  wrong_key.key.bytes[15] ^= 1;
+  wrong_number.region += 1000;
+  auto writable = f.expose_readable(4096, access_mode::write, 3);
+  auto withdrawn = f.expose_readable(4096, access_mode::read, 3);
+  f.rig->withdraw(withdrawn);
+  for (auto& handle : {wrong_key, wrong_number, writable, withdrawn}) {
+    auto mapped = f.map(handle);
+    BOOST_TEST_REQUIRE(!mapped.has_value());
+    BOOST_TEST(
+      (mapped.error().code() == errc::permission_denied ||
+       (is_unsupported(mapped) && !f.rig->capabilities().maps)),
+      why(mapped));
+  }
+}
+
+void a_mapped_region_outlives_its_owner(fixture& f) {
+  auto remote = f.expose_readable(100'000, access_mode::read, 6);
+  auto mapped = f.map(remote);
+  if (!f.rig->capabilities().maps)
+    return;
+  BOOST_TEST_REQUIRE(mapped.has_value(), why(mapped));
+  f.rig->withdraw(remote);
+  BOOST_TEST(shows(*mapped, 100'000, 6));
+  f.rig->stop_owner();
+  held_completion<mapped_region> asked;
+  f.rig->fabric().map(remote, asked.callback());
+  if (!f.rig->kill_owner())
+    return;
+  BOOST_TEST((asked.take().error().code() == errc::peer_lost));
+  BOOST_TEST((f.map(remote).error().code() == errc::peer_lost));
+  BOOST_TEST(shows(*mapped, 100'000, 6));
+}
+
 struct contract_case {
   const char* name;
   void (*run)(fixture&);
@@ -513,6 +605,11 @@ const contract_case cases[] = {
   CASE(reads_are_written_back_when_asked),
   CASE(mappings_on_persistent_memory_are_synchronous),
   CASE(many_pieces_of_several_files_are_one_transfer),
+  CASE(a_mapped_region_shows_what_its_owner_writes),
+  CASE(memory_that_peers_only_read_takes_part_in_transfers),
+  CASE(memory_that_peers_may_not_map_stays_unmapped),
+  CASE(nothing_is_mapped_without_the_right),
+  CASE(a_mapped_region_outlives_its_owner),
   CASE(an_owner_that_dies_ends_every_transfer_with_its_name)};
 #undef CASE
 

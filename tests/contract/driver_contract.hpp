@@ -21,11 +21,13 @@ public:
   /// Exposes a matrix in the owner. If it is to be read, it is filled with the pattern.
   virtual bulk_handle expose(const matrix_shape& shape, access_mode how, std::uint64_t salt) = 0;
   virtual void withdraw(const bulk_handle& handle) = 0;
+  /// Fills the matrix with the pattern of another salt.
+  virtual void refill(const bulk_handle& handle, std::uint64_t salt) = 0;
   /// Returns the digest of the matrix as it is now, row after row.
   virtual std::uint64_t content(const bulk_handle& handle) = 0;
 
-  /// Says what the suite may ask of the driver, where that is less than everything:
-  /// `strided_regions`, `any_file`.
+  /// Says what the suite may ask of the driver, where that is less than everything
+  /// (`strided_regions`, `any_file`) or more (`maps`).
   virtual transport::driver_capabilities capabilities() const { return {}; }
   /// Returns the process that maps our adopted files to copy, or 0 if there is no other.
   virtual pid_t owner_pid() const { return 0; }

@@ -10,14 +10,17 @@ namespace {
 
 using words = std::vector<std::string>;
 
+constexpr transport::driver_capabilities mapping{.maps = true};
+
 const bool registered[] = {
-  add_driver_contract("local", [] { return std::make_unique<local_rig>("local"); }),
-  add_driver_contract("local_device", [] { return std::make_unique<local_rig>("local", true); }),
+  add_driver_contract("local", [] { return std::make_unique<local_rig>("local", false, mapping); }),
+  add_driver_contract(
+    "local_device", [] { return std::make_unique<local_rig>("local", true, mapping); }),
   add_driver_contract("shm", [] { return std::make_unique<shm_rig>(); }),
   add_driver_contract(
     "shm_device",
     [] {
-      return std::make_unique<process_rig>(words{"shm"}, words{"shm", "device"});
+      return std::make_unique<shm_rig>(words{"shm", "device"});
     }),
   // Only where a test names the RDMA devices.
   !verbs_rig::configured() ||

@@ -13,8 +13,9 @@ namespace millrace::testing {
 
 class local_rig : public driver_rig {
 public:
-  explicit local_rig(const std::string& driver, bool on_device = false)
-    : loop_(net::io_loop::start({}).value()), fabric_(fabric_of(loop_, {driver})) {
+  explicit local_rig(
+    const std::string& driver, bool on_device = false, transport::driver_capabilities able = {})
+    : able_(able), loop_(net::io_loop::start({}).value()), fabric_(fabric_of(loop_, {driver})) {
     if (on_device)
       device_ = std::make_unique<fake_device>(fake_device_bytes);
     memory_ = fabric_->make_memory({.name = "test", .size_bytes = rig_arena_bytes}).value();
@@ -34,9 +35,14 @@ public:
     auto bytes = owned_[handle.region]->dense();
     return digest(bytes.data(), bytes.size());
   }
+  void refill(const bulk_handle& handle, std::uint64_t salt) override {
+    owned_[handle.region]->fill(salt);
+  }
+  transport::driver_capabilities capabilities() const override { return able_; }
   bool kill_owner() override { return false; }
 
 private:
+  const transport::driver_capabilities able_;
   std::unique_ptr<fake_device> device_;
   std::shared_ptr<net::io_loop> loop_;
   std::shared_ptr<transport::fabric> fabric_;

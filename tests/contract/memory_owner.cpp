@@ -49,6 +49,8 @@ void obey(const std::string& line) {
     int how = 0;
     std::uint64_t salt = 0;
     words >> shape.rows >> shape.row_bytes >> shape.gap_bytes >> how >> salt;
+    if (int sharing = 0; words >> sharing)
+      shape.arena = static_cast<arena_sharing>(sharing);
     auto m =
       std::make_unique<exposed_matrix>(shape, static_cast<access_mode>(how), salt, device.get());
     auto bytes = encode(m->handle());
@@ -57,6 +59,10 @@ void obey(const std::string& line) {
   } else if (verb == "withdraw") {
     words >> region;
     owned.at(region)->withdraw();
+  } else if (verb == "refill") {
+    std::uint64_t salt = 0;
+    words >> region >> salt;
+    owned.at(region)->fill(salt);
   } else if (verb == "content") {
     words >> region;
     [[maybe_unused]] ordered_elsewhere unseen;

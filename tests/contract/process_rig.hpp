@@ -62,7 +62,8 @@ public:
     auto line = ask(
       "expose " + std::to_string(shape.rows) + " " + std::to_string(shape.row_bytes) + " " +
       std::to_string(shape.gap_bytes) + " " + std::to_string(static_cast<int>(how)) + " " +
-      std::to_string(salt));
+      std::to_string(salt) +
+      (shape.arena ? " " + std::to_string(static_cast<int>(*shape.arena)) : ""));
     byte_buffer bytes;
     for (std::size_t i = 0; i + 1 < line.size(); i += 2)
       bytes.push_back(static_cast<std::byte>(std::stoi(line.substr(i, 2), nullptr, 16)));
@@ -74,9 +75,15 @@ public:
   std::uint64_t content(const bulk_handle& handle) override {
     return std::stoull(ask("content " + std::to_string(handle.region)));
   }
+  void refill(const bulk_handle& handle, std::uint64_t salt) override {
+    ask("refill " + std::to_string(handle.region) + " " + std::to_string(salt));
+  }
+  // Its threads go on for a moment after the signal.
   void stop_owner() override {
-    if (child_ > 0)
+    if (child_ > 0) {
       kill(child_, SIGSTOP);
+      waitpid(child_, nullptr, WUNTRACED);
+    }
   }
   bool kill_owner() override {
     if (child_ > 0) {
@@ -102,6 +109,20 @@ protected:
       moved = done.take();
     }
     BOOST_REQUIRE_MESSAGE(moved.has_value(), why(moved));
+    withdraw(handle);
+  }
+
+  // Nor can its regions be mapped before it has said so.
+  void wait_until_mapped() {
+    auto handle = expose({1, 1, 0, transport::arena_sharing::read_only}, access_mode::read, 0);
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+    result<transport::mapped_region> mapped = fail(errc::unavailable, "not tried");
+    while (!mapped && std::chrono::steady_clock::now() < deadline) {
+      mapped =
+        await<transport::mapped_region>([&](auto done) { fabric().map(handle, std::move(done)); });
+      usleep(mapped ? 0 : 10'000);
+    }
+    BOOST_REQUIRE_MESSAGE(mapped.has_value(), why(mapped));
     withdraw(handle);
   }
 
@@ -159,7 +180,12 @@ private:
 
 class shm_rig : public process_rig {
 public:
-  explicit shm_rig(std::optional<uid_t> uid = std::nullopt) : process_rig({"shm"}, {"shm"}, uid) {}
+  explicit shm_rig(std::optional<uid_t> uid = std::nullopt) : shm_rig({"shm"}, uid) {}
+  explicit shm_rig(const std::vector<std::string>& there, std::optional<uid_t> uid = std::nullopt)
+    : process_rig({"shm"}, there, uid) {
+    wait_until_mapped();
+  }
+  transport::driver_capabilities capabilities() const override { return {.maps = true}; }
 };
 
 } // namespace millrace::testing

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
+#include <string_view>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(digests)
@@ -20,6 +22,18 @@ BOOST_AUTO_TEST_CASE(a_digest_does_not_depend_on_the_pieces_it_is_computed_from)
         sum.add(bytes.data() + at, std::min(step, size - at));
       BOOST_TEST(sum.value() == millrace::digest(bytes.data(), size));
     }
+}
+
+BOOST_AUTO_TEST_CASE(texts_are_told_apart_by_their_lengths) {
+  auto of = [](std::initializer_list<std::string_view> texts) {
+    millrace::running_digest sum;
+    for (auto text : texts)
+      sum.add_text(text);
+    return sum.value();
+  };
+  BOOST_TEST(of({"ab", "c"}) == of({"ab", "c"}));
+  BOOST_TEST(of({"ab", "c"}) != of({"a", "bc"}));
+  BOOST_TEST(of({"abc"}) != of({"abc", ""}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

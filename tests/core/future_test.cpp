@@ -4,6 +4,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <thread>
+#include <utility>
+#include <vector>
 
 using namespace millrace;
 using namespace std::chrono_literals;
@@ -174,6 +176,25 @@ BOOST_AUTO_TEST_CASE(a_dropped_promise_fails_its_future) {
     f = p.get_future();
   }
   BOOST_TEST((f.result().error().code() == errc::internal));
+}
+
+BOOST_AUTO_TEST_CASE(operations_without_values_end_together_with_the_first_error) {
+  std::vector<result<void>> ended;
+  auto done = [&](result<void> r) { ended.push_back(std::move(r)); };
+  auto all = gathered(3, done);
+  for (int i = 0; i < 3; ++i) {
+    BOOST_TEST(ended.empty());
+    all({});
+  }
+  BOOST_TEST_REQUIRE(ended.size() == 1u);
+  BOOST_TEST(ended.back().has_value());
+  auto some = gathered(3, done);
+  some(fail(errc::not_found, "first"));
+  some({});
+  BOOST_TEST(ended.size() == 1u);
+  some(fail(errc::busy, "second"));
+  BOOST_TEST_REQUIRE(ended.size() == 2u);
+  BOOST_TEST((ended.back().error().code() == errc::not_found));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -73,4 +73,25 @@ BOOST_AUTO_TEST_CASE(a_range_without_memory_is_no_error) {
   BOOST_TEST((m.data[m.size_bytes - 1] == std::byte{9}));
 }
 
+BOOST_AUTO_TEST_CASE(pages_are_gathered_in_the_background) {
+  tmpfs_mapping m{false};
+  auto bytes = pattern(m.size_bytes, 2);
+  std::copy(bytes.begin(), bytes.end(), m.data);
+  auto owner = std::make_shared<int>(1);
+  {
+    page_gathering all{{{m.data, m.size_bytes, owner}}};
+    BOOST_TEST(owner.use_count() > 1);
+    for (std::size_t i = 0; i < bytes.size(); i += 4096)
+      BOOST_TEST_REQUIRE((m.data[i] == bytes[i]));
+  }
+  BOOST_TEST(owner.use_count() == 1);
+  BOOST_TEST(std::equal(bytes.begin(), bytes.end(), m.data));
+}
+
+BOOST_AUTO_TEST_CASE(it_ends_when_it_is_stopped) {
+  tmpfs_mapping m{false};
+  std::atomic<bool> stop = true;
+  BOOST_TEST(gather_huge_pages(m.data, m.size_bytes, &stop) == 0u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

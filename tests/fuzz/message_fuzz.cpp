@@ -28,6 +28,7 @@ const std::vector<decoder>& decoders() {
     actors::all_services::each([&]<class Service>() {
       testing::each_message<Service>([&]<class Message>() { add<Message>(to); });
     });
+    add<shm::abilities, shm::map_question, shm::map_answer>(to);
     return to;
   }();
   return all;

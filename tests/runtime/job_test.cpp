@@ -158,6 +158,13 @@ BOOST_AUTO_TEST_CASE(pmix_alone_does_not_tell_the_number_of_ranks) {
   BOOST_TEST(has(detail, "Set RANK and WORLD_SIZE"), detail);
 }
 
+BOOST_AUTO_TEST_CASE(a_program_that_initializes_open_mpi_without_a_launcher_is_alone) {
+  const variables alone{
+    {"OMPI_MCA_ess", "singleton"}, {"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "334757889"}};
+  BOOST_TEST(!read(alone).value().has_value());
+  BOOST_TEST(good(with(alone, of_torchrun)).launcher == "torchrun");
+}
+
 BOOST_AUTO_TEST_CASE(a_variable_without_the_other_is_an_error_that_names_both) {
   auto detail = bad({{"RANK", "1"}});
   BOOST_TEST(has(detail, "RANK is '1', and WORLD_SIZE is not set"), detail);

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
+#include <string>
 
 using namespace millrace;
 using namespace std::chrono_literals;
@@ -182,6 +184,36 @@ BOOST_AUTO_TEST_CASE(streams_that_cannot_be_used_are_refused) {
   refused({}, errc::invalid_argument, "no current context");
   testing::cuda_program::here().enter();
   t.ck->save(1, save_mode::direct, {}, device_stream{t.stream}).durable.get();
+}
+
+// Equal lengths at equal distances: no command may go from one to the next.
+BOOST_AUTO_TEST_CASE(tensors_of_many_allocations_are_saved_and_restored) {
+  constexpr std::size_t few = 1 << 12;
+  testing::cuda_program::here().enter();
+  testing::one_pool pool;
+  checkpoint_options options;
+  options.model = "many";
+  std::deque<testing::cuda_words> weights;
+  std::vector<tensor_view> views;
+  for (unsigned int i = 0; i < 12; ++i) {
+    auto& w = weights.emplace_back(few);
+    w.fill(i, nullptr);
+    views.push_back({{std::to_string(i), dtype::u32, {few}}, w.data(), {}});
+  }
+  CUDA_CALL(cuStreamSynchronize, nullptr);
+  auto ck = pool.direct->checkpointer(options, views).get();
+  ck.save(1).durable.get();
+  for (auto& w : weights)
+    w.fill(77, nullptr);
+  CUDA_CALL(cuStreamSynchronize, nullptr);
+  ck.restore(1).get();
+  ck.save(2).durable.get();
+  for (unsigned int i = 0; i < weights.size(); ++i) {
+    std::vector<unsigned int> got(few);
+    auto into = tensor_view::dense(std::to_string(i), dtype::u32, {few}, std::span{got});
+    ck.restore_shard(0, {into}, 2).get();
+    BOOST_TEST(std::ranges::all_of(got, [&](auto w) { return w == i; }), i);
+  }
 }
 
 // Each fence holds back another stream, until the thread has to wait itself.

@@ -53,7 +53,8 @@ class cluster {
 public:
   /// `kinds`: those of the buckets, by where they rest; "memory" if left out. The complete steps of
   /// a "flushed pmem" are copied to `flush_directory`.
-  cluster(std::uint64_t seed, std::map<std::string, std::string> kinds);
+  /// `more`: further lines of each configuration.
+  cluster(std::uint64_t seed, std::map<std::string, std::string> kinds, std::string more = {});
   ~cluster();
 
   world in;
@@ -77,6 +78,7 @@ public:
   process& process_of(const std::string& rests) { return *nodes_[rests].in; }
 
   std::string kind_of(const std::string& rests) const;
+  const std::string& directory() const { return disk_.path(); }
   std::string flush_directory(const std::string& rests) const {
     return disks_.path_of(rests) + "/steps";
   }
@@ -99,6 +101,7 @@ private:
   simulated_disks disks_{disk_.path() + "/disks"};
   watched_media media_;
   std::map<std::string, std::string> kinds_;
+  const std::string more_;
   std::map<std::string, simulated_node> nodes_;
   const std::size_t exposed_before_ = transport::exposed_regions();
   const std::size_t leased_before_ = storage::pmem::leased_slots();

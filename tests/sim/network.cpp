@@ -19,8 +19,10 @@ using namespace std::chrono_literals;
 namespace {
 
 // The simulated driver moves an op at once. What a fabric copies by itself, small movers copy.
-constexpr transport::copy_limits inline_only{.inline_bytes_max = ~0ull};
-constexpr transport::copy_limits small_chunks{.chunk_bytes = 4096, .inline_bytes_max = 1024};
+constexpr transport::copy_limits inline_only{
+  .inline_bytes_max = ~0ull, .inline_local_bytes_max = ~0ull};
+constexpr transport::copy_limits small_chunks{
+  .chunk_bytes = 4096, .inline_bytes_max = 1024, .inline_local_bytes_max = 1024};
 
 std::pair<std::uint32_t, std::uint32_t> pair_of(const process& a, const process& b) {
   return std::minmax(a.number, b.number);
@@ -49,6 +51,7 @@ public:
     std::shared_ptr<channel> end;
     std::shared_ptr<channel_handler> handler;
     bool open = true;
+    bool gave_up = false;                        // by silence: the other side has not heard of it
     nanoseconds arrives{};                       // the last frame to this side
     std::deque<std::function<void()>> held_back; // while cut off
   };
@@ -220,12 +223,18 @@ void connection::cut() {
         self->cut_count_ != count || !self->is_cut() ||
         !std::exchange(self->sides_[which].open, false))
         return;
+      self->sides_[which].gave_up = true;
       self->ended(which, {errc::peer_lost, "nothing was heard of the peer"});
     });
 }
 
+// Both sides give up at one instant, but the cut may be healed between them. Then the second one
+// gets what was held back, and after it the end.
 void connection::healed() {
   ++cut_count_;
+  for (int which : {0, 1})
+    if (std::exchange(sides_[which].gave_up, false))
+      end_of_other(which, {errc::peer_lost, "the peer closed"});
   for (int which : {0, 1})
     at_side(which, 1us, [self = shared_from_this(), which] {
       auto& s = self->sides_[which];
@@ -279,6 +288,16 @@ void simulated_network::cut(process& a, process& b) {
   for (auto& [number, c] : open_)
     if (c->is_cut())
       c->cut();
+}
+
+std::shared_ptr<switch_port> simulated_network::bound_port(
+  process& p, const port_options& options) {
+  return ports_[p.number] = std::make_shared<switch_port>(world_, p, options);
+}
+
+std::shared_ptr<switch_port> simulated_network::port_of(const process& p) const {
+  auto found = ports_.find(p.number);
+  return found == ports_.end() ? nullptr : found->second;
 }
 
 void simulated_network::go_on(process& p) {
@@ -343,6 +362,8 @@ void simulated_network::connect(
   auto from = std::static_pointer_cast<simulated_loop>(loop);
   // Half of the time for the way there.
   from->after(latency(), [this, from, address, options, handler = std::move(handler), one] {
+    if (!from->of().alive())
+      return one->end(fail(errc::unavailable, "this process has ended"));
     auto found = listening_.find(address);
     if (found != listening_.end() && is_cut(from->of(), *found->second->by)) {
       from->run_after(options.handshake_timeout_ms, [address, one] {
@@ -407,8 +428,8 @@ namespace {
 class simulated_driver final : public transport::peer_driver,
                                public std::enable_shared_from_this<simulated_driver> {
 public:
-  simulated_driver(simulated_network& n, process& p)
-    : network_(n), process_(p),
+  simulated_driver(simulated_network& n, process& p, bool maps)
+    : network_(n), process_(p), maps_(maps),
       local_(transport::make_local_driver(
         {.movers = std::make_shared<transport::mover_pool>(1), .limits = inline_only})) {}
 
@@ -418,7 +439,7 @@ public:
   }
 
   std::string_view name() const noexcept override { return "simulated"; }
-  transport::driver_capabilities capabilities() const noexcept override { return {}; }
+  transport::driver_capabilities capabilities() const noexcept override { return {.maps = maps_}; }
   bool reaches(const peer_id& owner) const noexcept override {
     return owner == process_.id || peers_.contains(owner);
   }
@@ -448,8 +469,21 @@ public:
     one->what = std::move(t);
     one->done = std::move(done);
     moving_.emplace(++last_, one);
+    auto port = network_.port_of(process_);
+    if (port && is_read(*one)) {
+      one->has_come = true;
+      return port->send(one->what.remote.owner, bytes_of(*one), moves(last_, one));
+    }
     if (network_.in().random.below(1000) >= network_.stalls_per_mille)
       step(last_, one);
+  }
+
+  // The question and the answer take as long as an empty read, and are lost as it is.
+  void map(const bulk_handle& remote, completion<transport::mapped_region> done) override {
+    auto asked = [local = local_, remote, done = std::move(done)](auto outcome) {
+      return outcome ? local->map(remote, done) : done(fail(outcome.error()));
+    };
+    submit({.dir = transport::direction::read, .remote = remote}, std::move(asked));
   }
 
 private:
@@ -457,16 +491,33 @@ private:
     transport::transfer what;
     completion<transport::transfer_report> done;
     std::size_t next = 0;
+    bool has_come = false; // all of it, by the port of a switch
     transport::transfer_report report{{}, "simulated"};
   };
 
   // Some are slow, so that much happens before they read or write.
   void step(std::uint64_t number, const std::shared_ptr<moving>& one) {
     auto takes = network_.latency() * (network_.in().random.percent(20) ? 30 : 1);
-    network_.in().after(process_, takes, [weak = weak_from_this(), number, one] {
+    network_.in().after(process_, one->has_come ? 0ns : takes, moves(number, one));
+  }
+
+  std::function<void()> moves(std::uint64_t number, const std::shared_ptr<moving>& one) {
+    return [weak = weak_from_this(), number, one] {
       if (auto self = weak.lock(); self && self->moving_.contains(number))
         self->move_next(number, one);
-    });
+    };
+  }
+
+  bool is_read(const moving& one) const {
+    auto& what = one.what;
+    return what.dir == transport::direction::read && !what.ops.empty() &&
+      what.remote.owner != process_.id;
+  }
+  static std::uint64_t bytes_of(const moving& one) {
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < one.what.ops.size(); ++i)
+      all += one.what.ops[i].length;
+    return all;
   }
 
   void move_next(std::uint64_t number, const std::shared_ptr<moving>& one) {
@@ -501,6 +552,7 @@ private:
 
   simulated_network& network_;
   process& process_;
+  const bool maps_;
   std::shared_ptr<transport::driver> local_;
   std::map<peer_id, int> peers_; // with so many channels
   std::map<std::uint64_t, std::shared_ptr<moving>> moving_;
@@ -514,8 +566,9 @@ result<std::shared_ptr<transport::fabric>> simulated_network::make_fabric(
   auto chosen = options;
   chosen.movers = 2;
   chosen.limits = small_chunks;
+  auto& here = world_.current();
   return transport::fabric::with_drivers(
-    chosen, {std::make_shared<simulated_driver>(*this, world_.current())});
+    chosen, {std::make_shared<simulated_driver>(*this, here, !elsewhere_.contains(here.number))});
 }
 
 } // namespace millrace::sim

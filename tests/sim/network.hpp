@@ -4,6 +4,7 @@
 
 #include <millrace/net/channel/network.hpp>
 #include <millrace/runtime/node/platform.hpp>
+#include <millrace/tests/sim/switch_port.hpp>
 #include <millrace/tests/sim/world.hpp>
 #include <millrace/transport/copy/mover_pool.hpp>
 #include <millrace/transport/driver.hpp>
@@ -34,6 +35,13 @@ public:
   void stand_still(process& p) { still_.insert(p.number); }
   void go_on(process& p);
   void heal_all();
+  /// A process that is on another host than all others: it maps no memory of theirs. Call it before
+  /// the process connects.
+  void put_elsewhere(process& p) { elsewhere_.insert(p.number); }
+  /// From now on what a process reads from others comes through a port of a switch.
+  std::shared_ptr<switch_port> bound_port(process& p, const port_options& options);
+  /// Returns null for a process without one.
+  std::shared_ptr<switch_port> port_of(const process& p) const;
   /// The longest time that a frame takes.
   nanoseconds latency_max = std::chrono::microseconds{300};
   /// So many transfers of a thousand never move, until the channel to the peer ends.
@@ -83,7 +91,9 @@ private:
   world& world_;
   std::map<std::string, std::shared_ptr<listening>> listening_; // by address
   std::set<std::pair<std::uint32_t, std::uint32_t>> cuts_;
-  std::set<std::uint32_t> still_; // processes
+  std::set<std::uint32_t> still_;                               // processes
+  std::set<std::uint32_t> elsewhere_;                           // processes
+  std::map<std::uint32_t, std::shared_ptr<switch_port>> ports_; // by process
   std::map<std::uint64_t, std::shared_ptr<connection>> open_;
   std::uint64_t last_connection_ = 0;
   std::uint64_t frames_ = 0;

@@ -22,7 +22,7 @@ struct planted_kind {
   const char* breaks;
 };
 
-inline constexpr std::array<planted_kind, 17> planted_kinds{{
+inline constexpr std::array<planted_kind, 24> planted_kinds{{
   {"none", ""},
   {"lost_withdrawal", "stays exposed"},
   {"deadline_not_armed", "requests"},
@@ -40,6 +40,13 @@ inline constexpr std::array<planted_kind, 17> planted_kinds{{
   {"staging_lease_kept", "budget"},
   {"slot_lease_kept", "goes on"},
   {"views_not_compared", "must be"},
+  {"resumed_behind_reads", "left out"},
+  {"set_lease_kept", "data server"},
+  {"home_published_first", "whole, or not at all"},
+  {"lost_part_misplaced", "bytes of sample"},
+  {"stream_place_kept", "of the stream end"},
+  {"late_samples_lost", "of the stream is given"},
+  {"window_read_ended_early", "bytes of sample"},
 }};
 
 inline const planted_kind& kind_of(defect one) {

@@ -9,6 +9,8 @@
 #include <millrace/transport/memory/region.hpp>
 
 #include <cstring>
+#include <memory>
+#include <optional>
 
 namespace millrace::testing {
 
@@ -17,20 +19,33 @@ struct matrix_shape {
   std::uint64_t rows = 1;
   std::uint64_t row_bytes = 0;
   std::uint64_t gap_bytes = 0;
+  std::optional<transport::arena_sharing> arena = {}; // it lies in one; nothing: on the heap
 
   std::uint64_t size_bytes() const { return rows * row_bytes; }
 };
 
 class exposed_matrix {
 public:
-  /// `device`: the device whose memory it is; null: host memory.
+  /// `device`: the device whose memory it is, unless it lies in an arena; null: host memory.
   exposed_matrix(
     const matrix_shape& shape, access_mode how, std::uint64_t salt, fake_device* device = nullptr)
-    : shape_(shape), memory_(device ? 0 : shape.rows * stride(), std::byte{0}) {
-    auto* data = device ? device->allocate(shape.rows * stride()) : memory_.data();
-    bytes_ = device ? device->shadow(data) : data;
-    for (std::uint64_t row = 0; how == access_mode::read && row < shape.rows; ++row)
-      write_pattern(bytes_ + row * stride(), row * shape.row_bytes, shape.row_bytes, salt);
+    : shape_(shape) {
+    auto size = shape.rows * stride();
+    std::byte* data = nullptr;
+    if (shape.arena) {
+      arena_ = transport::arena::create(
+                 {.name = "exposed", .size_bytes = size, .lock = false, .sharing = *shape.arena})
+                 .value();
+      data = arena_->data();
+    } else if (device) {
+      data = device->allocate(size);
+    } else {
+      memory_.resize(size);
+      data = memory_.data();
+    }
+    bytes_ = device && !arena_ ? device->shadow(data) : data;
+    if (how == access_mode::read)
+      fill(salt);
     tensor_view view{
       {"m", dtype::u8, {shape.rows, shape.row_bytes}},
       data,
@@ -41,6 +56,11 @@ public:
 
   const bulk_handle& handle() const { return handle_; }
   void withdraw() { region_.withdraw(); }
+
+  void fill(std::uint64_t salt) {
+    for (std::uint64_t row = 0; row < shape_.rows; ++row)
+      write_pattern(bytes_ + row * stride(), row * shape_.row_bytes, shape_.row_bytes, salt);
+  }
 
   /// Returns the rows, one after the other.
   std::vector<std::byte> dense() const {
@@ -54,6 +74,7 @@ private:
   std::uint64_t stride() const { return shape_.row_bytes + shape_.gap_bytes; }
 
   matrix_shape shape_;
+  std::shared_ptr<transport::arena> arena_;
   std::vector<std::byte> memory_;
   std::byte* bytes_ = nullptr; // host access to the matrix
   transport::region region_;

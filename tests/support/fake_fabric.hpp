@@ -33,6 +33,9 @@ public:
   /// Mappings that were adopted and not withdrawn, by their first byte.
   std::map<std::byte*, std::weak_ptr<void>> adopted;
 
+  /// Null, unless the actors of a test need threads that copy.
+  std::shared_ptr<transport::mover_pool> with_movers;
+
   /// Keeps the completions of ended transfers, like a thread that was interrupted right after the
   /// call.
   bool keeps_spent = false;
@@ -93,7 +96,12 @@ public:
     ++submitted;
     waiting.push_back({std::move(t), std::move(done)});
   }
-  const std::shared_ptr<transport::mover_pool>& movers() const noexcept override { return none_; }
+  void map(const bulk_handle&, completion<transport::mapped_region> done) override {
+    done(fail(errc::unsupported, "the fake fabric maps nothing"));
+  }
+  const std::shared_ptr<transport::mover_pool>& movers() const noexcept override {
+    return with_movers;
+  }
   void invalidate(const void*, std::uint64_t) override {}
   std::vector<path_stats> paths() const override { return {}; }
   std::vector<driver_report> reports() const override { return {}; }
@@ -104,8 +112,6 @@ private:
     waiting.pop_front();
     return h;
   }
-
-  std::shared_ptr<transport::mover_pool> none_;
 };
 
 } // namespace millrace::testing

@@ -17,7 +17,8 @@ using namespace std::chrono_literals;
 namespace {
 
 // All bytes move on the calling thread, so that the seed alone decides.
-constexpr transport::copy_limits inline_only{.inline_bytes_max = ~0ull};
+constexpr transport::copy_limits inline_only{
+  .inline_bytes_max = ~0ull, .inline_local_bytes_max = ~0ull};
 
 // Peers are memory of this process under their own names.
 class peers_in_process : public transport::driver {
@@ -34,6 +35,9 @@ public:
   void submit(transport::transfer t, completion<transport::transfer_report> done) override {
     t.remote.owner = this_peer();
     local_->submit(std::move(t), std::move(done));
+  }
+  void map(const bulk_handle& remote, completion<transport::mapped_region> done) override {
+    local_->map(remote, std::move(done));
   }
 
 private:

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 namespace millrace::testing {
@@ -43,6 +44,14 @@ inline std::vector<std::byte> pattern(std::uint64_t length, std::uint64_t salt) 
   std::vector<std::byte> out(length);
   write_pattern(out.data(), 0, length, salt);
   return out;
+}
+
+/// Returns whether these are the bytes of a test region from number `first` on.
+inline bool is_pattern(std::span<const std::byte> bytes, std::uint64_t first, std::uint64_t salt) {
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (bytes[i] != pattern_byte(first + i, salt))
+      return false;
+  return true;
 }
 
 } // namespace millrace::testing

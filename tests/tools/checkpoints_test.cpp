@@ -485,7 +485,9 @@ BOOST_AUTO_TEST_CASE(a_step_follows_the_last_at_sign) {
 
 BOOST_AUTO_TEST_CASE(progress_is_one_line) {
   auto text = tools::progress_text("a.pt", 512 << 20, 1 << 30, std::chrono::milliseconds{1000});
-  BOOST_TEST(text == "a.pt [############            ]  50%  512 MiB of 1 GiB  512 MiB/s");
+  BOOST_TEST(text == "a.pt [############            ]  50%  512 MiB of 1 GiB  512 MiB/s, 1 s left");
+  text = tools::progress_text("a.pt", 1 << 30, 1 << 30, std::chrono::milliseconds{1000});
+  BOOST_TEST(text == "a.pt [########################] 100%  1 GiB of 1 GiB  1 GiB/s");
 }
 
 BOOST_AUTO_TEST_CASE(without_a_known_total_a_mark_moves) {

@@ -153,6 +153,11 @@ BOOST_AUTO_TEST_CASE(every_command_has_a_manual_and_takes_json) {
          {"checkpoints", "load"},
          {"checkpoints", "rm"},
          {"checkpoints", "repack"},
+         {"data", "preload"},
+         {"data", "ls"},
+         {"data", "describe"},
+         {"data", "verify"},
+         {"data", "unload"},
          {"pool", "create"},
          {"pool", "check"},
          {"pool", "info"},
@@ -288,7 +293,7 @@ BOOST_AUTO_TEST_CASE(the_manual_knows_every_command_and_option) {
       ++options;
     }
   });
-  BOOST_TEST(commands >= 27u);
+  BOOST_TEST(commands >= 32u);
   BOOST_TEST(options >= 80u);
 }
 

@@ -1,5 +1,7 @@
 // Tests the checks of `millrace doctor` against machines made of a few files.
+#include <millrace/actors/loader/data_options.hpp>
 #include <millrace/runtime/configuration.hpp>
+#include <millrace/tests/transport/gpu_host.hpp>
 #include <millrace/tools/doctor/cluster_checks.hpp>
 #include <millrace/tools/doctor/doctor.hpp>
 #include <millrace/tools/doctor/gpu_checks.hpp>
@@ -180,6 +182,10 @@ BOOST_AUTO_TEST_CASE(the_sizes_of_a_node_are_compared_with_what_its_control_grou
   BOOST_TEST(
     seen.remedy.starts_with("lower one of `capacity` of provider a, `descriptions_max`,"),
     seen.remedy);
+  settings.options.edit<millrace::actors::data_options>().capacity_bytes = 2ull << 30;
+  seen = check_sizes(settings, f.m);
+  expect(seen, check_state::missing, "9.10 GiB for providers, working sets and staging");
+  BOOST_TEST(seen.remedy.find("`data.capacity`") != std::string::npos, seen.remedy);
 }
 
 BOOST_AUTO_TEST_CASE(huge_pages_that_are_off_get_a_command) {
@@ -422,6 +428,25 @@ BOOST_AUTO_TEST_CASE(gpus_say_by_which_way_their_bytes_would_leave) {
     "B, 1 GiB, mlx5_0:1 by peer memory, rxe0:1 by peer memory");
   expect(called(examine_gpus(gpus, {}), "gpu cuda:0"), check_state::ok, "staging over tcp");
   BOOST_TEST(examine_gpus({}, state).empty());
+}
+
+BOOST_AUTO_TEST_CASE(processors_near_devices_are_shown) {
+  fake_machine f;
+  f.m.topology_xml = millrace::testing::gpu_host;
+  for (std::string device : {"mlx5_0", "mlx5_2", "mlx5_9"})
+    f.put("/sys/class/infiniband/" + device + "/ports/1/state", "4: ACTIVE");
+  f.put("/dev/infiniband/uverbs0", "");
+  expect(
+    f.about("rdma devices"), check_state::ok,
+    "mlx5_0:1 ACTIVE, near processors 0, mlx5_2:1 ACTIVE, near processors 1, mlx5_9:1 ACTIVE");
+  std::vector<millrace::transport::device_facts> gpus(2);
+  gpus[0].name = "cuda:0";
+  gpus[0].model = "A";
+  gpus[0].pci_address = "0000:02:00.0";
+  gpus[1].name = "cuda:1";
+  auto all = examine_gpus(gpus, {}, millrace::testing::gpu_host);
+  expect(called(all, "gpu cuda:0"), check_state::ok, "near processors 0");
+  BOOST_TEST(called(all, "gpu cuda:1").value.find("near") == std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

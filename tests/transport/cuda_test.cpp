@@ -144,6 +144,54 @@ BOOST_AUTO_TEST_CASE(rows_apart_go_in_one_order) {
   BOOST_TEST(nvidia().count("fake_cuda_copies_2d") == before + 1);
 }
 
+BOOST_AUTO_TEST_CASE(no_copy_leaves_an_allocation) {
+  mover m;
+  constexpr std::uint64_t size = 4096;
+  constexpr std::size_t count = 12;
+  std::vector<std::byte*> tensors;
+  std::vector<tensor_view> views;
+  // Two side by side, and the others at equal distances.
+  for (std::size_t i = 0; i < count; ++i) {
+    tensors.push_back(filled(0, size, i));
+    views.push_back(bytes_at(tensors.back(), size));
+    views.back().desc.name = std::to_string(i);
+    if (i > 0)
+      nvidia().allocate(0, size);
+  }
+  BOOST_TEST_REQUIRE(tensors[1] == tensors[0] + size);
+  auto readable = expose(views, access_mode::read).value();
+  auto in = m.move(direction::read, readable.handle(), size * count);
+  BOOST_TEST_REQUIRE(in.has_value(), why(in));
+  for (std::size_t i = 0; i < count; ++i) {
+    auto expected = pattern(size, i);
+    BOOST_TEST(std::equal(expected.begin(), expected.end(), m.memory->data() + i * size), i);
+  }
+  auto writable = expose(views, access_mode::write).value();
+  auto turned = pattern(size * count, 77);
+  std::copy(turned.begin(), turned.end(), m.memory->data());
+  auto out = m.move(direction::write, writable.handle(), size * count);
+  BOOST_TEST_REQUIRE(out.has_value(), why(out));
+  for (std::size_t i = 0; i < count; ++i)
+    BOOST_TEST(
+      std::ranges::equal(content(tensors[i], size), std::span{turned}.subspan(i * size, size)), i);
+}
+
+// Where the program's allocator gives both of one allocation, a tensor may begin in the middle.
+BOOST_AUTO_TEST_CASE(rows_of_tensors_of_one_allocation_go_in_one_order) {
+  mover m;
+  auto* data = filled(0, 100'000, 6);
+  std::vector<tensor_view> views;
+  for (std::size_t i = 0; i < 10; ++i) {
+    views.push_back(bytes_at(data + i * 10'000, 1000));
+    views.back().desc.name = std::to_string(i);
+  }
+  auto before = nvidia().count("fake_cuda_copies_2d");
+  auto exposed = expose(views, access_mode::read).value();
+  BOOST_TEST(m.move(direction::read, exposed.handle(), 10'000).has_value());
+  BOOST_TEST((m.memory->data()[9'999] == pattern_byte(90'999, 6)));
+  BOOST_TEST(nvidia().count("fake_cuda_copies_2d") == before + 1);
+}
+
 BOOST_AUTO_TEST_CASE(host_memory_is_pinned_once_and_let_go_of) {
   auto* source = filled(0, 1000, 5);
   auto exposed = expose({bytes_at(source, 1000)}, access_mode::read).value();

@@ -32,6 +32,7 @@ public:
     invalidated.emplace_back(data, size_bytes);
   }
   std::optional<driver_report> report() const override { return told; }
+  std::vector<std::string> devices_in_use() const override { return devices; }
 
   void succeed(std::string_view carrier = {}) { end(transfer_report{{}, name_, false, carrier}); }
   void fail_with(errc code) { end(fail(code, name_ + " does not work")); }
@@ -42,6 +43,7 @@ public:
   };
   bool reaching = true;
   std::optional<driver_report> told;
+  std::vector<std::string> devices;
   driver_capabilities able;
   std::deque<held> waiting;
   std::vector<std::weak_ptr<arena>> made;
@@ -102,6 +104,14 @@ struct fixture {
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(fabric_choice)
+
+BOOST_AUTO_TEST_CASE(devices_in_use_are_those_of_all_drivers) {
+  fixture t;
+  BOOST_TEST(t.f->devices_in_use().empty());
+  t.slow->devices = {"mlx5_1", "mlx5_2"};
+  t.fast->devices = {"rxe0"};
+  BOOST_TEST((t.f->devices_in_use() == std::vector<std::string>{"rxe0", "mlx5_1", "mlx5_2"}));
+}
 
 BOOST_AUTO_TEST_CASE(the_first_driver_that_reaches_the_peer_is_taken) {
   fixture t;

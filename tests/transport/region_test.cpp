@@ -96,4 +96,15 @@ BOOST_AUTO_TEST_CASE(a_withdrawn_region_lends_nothing_and_takes_no_hook) {
   BOOST_TEST((ref.on_withdraw([] {}).error().code() == errc::permission_denied));
 }
 
+BOOST_AUTO_TEST_CASE(a_region_is_dense_when_its_bytes_follow_each_other_on_the_host) {
+  std::vector<std::byte> bytes(100);
+  auto whole = exposed(bytes);
+  BOOST_TEST(found(whole).dense() == bytes.data());
+  tensor_view rows{{"a", dtype::u8, {10, 5}}, bytes.data(), {10, 1}};
+  auto strided = expose(gather_list::of({rows}, access_mode::read).value(), access_mode::read);
+  BOOST_TEST(found(strided).dense() == nullptr);
+  auto empty = expose(gather_list{}, access_mode::read);
+  BOOST_TEST(found(empty).dense() == nullptr);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

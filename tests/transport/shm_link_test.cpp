@@ -37,6 +37,7 @@ public:
     reader(driver, kind);
     answers all;
     asks questions;
+    mapped += kind == message_kind::map ? 1 : 0;
     announced += kind == message_kind::announce ? 1 : 0;
     if (kind == message_kind::answers && reader(all))
       told.push_back(all.outcomes.size());
@@ -54,6 +55,7 @@ public:
   std::vector<std::size_t> asked; // moves in each message
   std::vector<std::uint64_t> numbers;
   std::size_t announced = 0; // arenas
+  std::size_t mapped = 0;    // questions
   std::optional<status> closed;
 };
 
@@ -67,7 +69,8 @@ struct fixture {
   std::unique_ptr<peer_link> link(const std::shared_ptr<kept_channel>& c) const {
     return std::make_unique<peer_link>(c, 64u << 20, options, mappings);
   }
-  static bool passed(const result<copied>& r, errc code) {
+  template <class T>
+  static bool passed(const result<T>& r, errc code) {
     return r ? code == errc::ok : r.error().code() == code;
   }
 };
@@ -126,6 +129,60 @@ BOOST_AUTO_TEST_CASE(a_peer_that_answers_nothing_is_given_up) {
   l->asking.expire(steady_clock::now() + hour);
   BOOST_TEST_REQUIRE(channel->closed.has_value());
   BOOST_TEST((channel->closed->code() == errc::deadline_exceeded));
+  l->close(*channel->closed);
+  BOOST_TEST(passed(done.take(), errc::deadline_exceeded));
+}
+
+BOOST_AUTO_TEST_CASE(more_questions_for_regions_than_the_bound_find_the_peer_busy) {
+  options.transfers_max = 1;
+  auto l = link();
+  held_completion<mapped_region> first, second;
+  l->mapping.ask({}, first.callback());
+  l->mapping.ask({}, second.callback());
+  BOOST_TEST(passed(second.take(), errc::busy));
+  BOOST_TEST(channel->mapped == 1u);
+  l->close({errc::peer_lost, "the test ends"});
+  BOOST_TEST(passed(first.take(), errc::peer_lost));
+  held_completion<mapped_region> late;
+  l->mapping.ask({}, late.callback());
+  BOOST_TEST(passed(late.take(), errc::peer_lost));
+  BOOST_TEST(channel->mapped == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_question_for_a_region_that_cannot_be_sent_fails) {
+  auto l = link();
+  channel->sends = {errc::busy, "the queue is full"};
+  held_completion<mapped_region> done;
+  l->mapping.ask({}, done.callback());
+  BOOST_TEST(passed(done.take(), errc::busy));
+}
+
+// Each is remembered, also when there is no place for it.
+BOOST_AUTO_TEST_CASE(a_peer_announces_no_more_arenas_than_regions_were_asked_for) {
+  auto l = link();
+  std::vector<held_completion<mapped_region>> done(2);
+  BOOST_TEST((l->mapping.count_arena().code() == errc::protocol_error));
+  l = link();
+  for (auto& d : done)
+    l->mapping.ask({}, d.callback());
+  BOOST_TEST(l->mapping.count_arena().ok());
+  BOOST_TEST(l->mapping.count_arena().ok());
+  BOOST_TEST((l->mapping.count_arena().code() == errc::protocol_error));
+  l->close({errc::peer_lost, "the test ends"});
+}
+
+// However much else it answers.
+BOOST_AUTO_TEST_CASE(a_peer_that_does_not_say_where_a_region_lies_is_given_up) {
+  auto l = link();
+  l->mapping.expire(steady_clock::now() + hour);
+  BOOST_TEST(!channel->closed.has_value());
+  held_completion<mapped_region> done;
+  l->mapping.ask({}, done.callback());
+  l->mapping.expire(steady_clock::now());
+  BOOST_TEST(!channel->closed.has_value());
+  l->asking.on_answers({});
+  l->mapping.expire(steady_clock::now() + hour);
+  BOOST_TEST_REQUIRE(channel->closed.has_value());
   l->close(*channel->closed);
   BOOST_TEST(passed(done.take(), errc::deadline_exceeded));
 }
@@ -311,6 +368,7 @@ BOOST_AUTO_TEST_CASE(another_user_does_not_get_our_huge_pages) {
   BOOST_TEST(l->asking.announce_arena(huge).ok());
   BOOST_TEST((l->asking.offer({huge, 0}, 4096).code() == errc::unsupported));
   BOOST_TEST(channel->announced == 0u);
+  BOOST_TEST((l->asking.lend(huge).code() == errc::unsupported));
   BOOST_TEST(l->asking.offer({plain, 0}, 4096).ok());
   BOOST_TEST(channel->announced == 1u);
   channel->set_user(geteuid());

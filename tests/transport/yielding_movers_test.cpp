@@ -219,6 +219,26 @@ BOOST_AUTO_TEST_CASE(nothing_is_copied_twice_while_the_program_begins_and_ends_t
   BOOST_TEST(loads.each_ran_once());
 }
 
+BOOST_AUTO_TEST_CASE(no_job_is_forgotten_while_the_program_begins_and_ends_to_wait) {
+  mover_pool pool{2, 1, {.nice = 1, .patience = for_ever}};
+  std::atomic<bool> stop{false};
+  std::thread program{[&] {
+    while (!stop)
+      auto hurry = pool.hurry();
+  }};
+  auto all_end = true;
+  for (int i = 0; i < 300 && all_end; ++i) {
+    counted_job transfer{2}, preparation{2}, load{1};
+    transfer.submit(pool);
+    preparation.submit(pool, job_class::background);
+    load.submit(pool, job_class::urgent);
+    all_end = load.ends() && transfer.ends() && preparation.ends();
+  }
+  stop = true;
+  program.join();
+  BOOST_TEST(all_end);
+}
+
 BOOST_AUTO_TEST_CASE(preparations_begin_when_urgent_movers_have_taken_the_rest) {
   std::binary_semaphore begun{0}, end{0};
   counted_job preparation{3};

@@ -1,4 +1,5 @@
 // Checks the files of a cluster, the host names in it, and the ports of this host.
+#include <millrace/actors/loader/data_options.hpp>
 #include <millrace/config/address.hpp>
 #include <millrace/core/control_group.hpp>
 #include <millrace/net/tls/context.hpp>
@@ -160,7 +161,8 @@ finding check_sizes(const config::settings& node, const machine& m) {
       needed += node.checkpoints.staging_piece_bytes * node.checkpoints.staging_pieces;
     staged |= needs.own_bytes == 0;
   }
-  needed += staged ? node.staging.size_bytes : 0;
+  auto for_data = node.options.of<actors::data_options>().capacity_bytes;
+  needed += for_data + (staged ? node.staging.size_bytes : 0);
   auto allowed = m.field_bytes("/proc/meminfo", "MemTotal").value_or(machine::unlimited);
   std::string by = "this machine";
   if (auto group = lowest_group_memory(m.root); group && group->limit_bytes < allowed) {
@@ -168,7 +170,8 @@ finding check_sizes(const config::settings& node, const machine& m) {
     by = "control group " + group->group;
   }
   auto name = "sizes of " + node.node.name;
-  auto value = fmt::format("{} for providers and staging", human_size(needed));
+  auto value = fmt::format(
+    "{} for providers{} staging", human_size(needed), for_data > 0 ? ", working sets and" : " and");
   auto for_peers = bytes_for_peers(node);
   if (needed + for_peers <= allowed)
     return named(ok(value), name);

@@ -1,5 +1,6 @@
 // Checks devices that only some machines have. Millrace works without each of them.
 #include <millrace/tools/doctor/checks.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 
 #include <fmt/format.h>
 
@@ -42,8 +43,10 @@ finding check_rdma(const machine& m) {
       auto state = after_colon(m.read(where + "/state").value_or("?"));
       active |= state == "ACTIVE";
       auto rate = m.read(where + "/rate").value_or("");
-      found.push_back(
-        fmt::format("{}:{} {}{}{}", device, port, state, rate.empty() ? "" : ", ", rate));
+      auto near = transport::text_of(transport::processors_near_device(device, m.topology_xml));
+      found.push_back(fmt::format(
+        "{}:{} {}{}{}{}{}", device, port, state, rate.empty() ? "" : ", ", rate,
+        near.empty() ? "" : ", near processors ", near));
     }
   if (found.empty())
     return missing(

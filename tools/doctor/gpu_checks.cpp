@@ -2,6 +2,7 @@
 #include <millrace/tools/doctor/checks.hpp>
 #include <millrace/tools/doctor/gpu_checks.hpp>
 #include <millrace/tools/text.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 
 #include <fmt/format.h>
 
@@ -15,8 +16,12 @@ const char* way_between(const transport::device_facts& gpu, const transport::ver
   return gpu.peer_memory ? "peer memory" : "staging";
 }
 
-finding judge(const transport::device_facts& gpu, const transport::verbs_state& state) {
+finding judge(
+  const transport::device_facts& gpu, const transport::verbs_state& state,
+  const std::string& topology_xml) {
   std::vector<std::string> facts{fmt::format("{}, {}", gpu.model, human_size(gpu.size_bytes))};
+  if (auto near = transport::processors_near_pci(gpu.pci_address, topology_xml); !near.empty())
+    facts.push_back("near processors " + transport::text_of(near));
   bool staged = false, any = false;
   for (auto& port : state.ports) {
     if (!port.remark.empty())
@@ -48,11 +53,12 @@ std::vector<transport::device_facts> find_gpus() {
 }
 
 std::vector<finding> examine_gpus(
-  const std::vector<transport::device_facts>& gpus, const transport::verbs_state& state) {
+  const std::vector<transport::device_facts>& gpus, const transport::verbs_state& state,
+  const std::string& topology_xml) {
   std::vector<finding> all;
   all.reserve(gpus.size());
   for (auto& gpu : gpus)
-    all.push_back(judge(gpu, state));
+    all.push_back(judge(gpu, state, topology_xml));
   return all;
 }
 

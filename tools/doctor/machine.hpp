@@ -28,6 +28,7 @@ struct machine {
   std::string root;       // put before every path that is read; empty: this machine
   std::string path = "."; // the directory whose file system is examined
   system_calls calls = system_calls::real();
+  std::string topology_xml; // of its devices, as hwloc writes it; empty: this machine
 
   /// Returns the file without its last newline; nothing when it cannot be read.
   std::optional<std::string> read(const std::string& file) const;

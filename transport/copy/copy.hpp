@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace millrace::transport {
 
@@ -17,6 +18,17 @@ enum class store_mode {
 /// Copies `size_bytes` from `source` to `target`, which must not overlap.
 void copy_bytes(
   std::byte* target, const std::byte* source, std::size_t size_bytes, store_mode mode);
+
+/// One run of bytes to copy. Source and target must not overlap.
+struct local_copy {
+  std::byte* target = nullptr;
+  const std::byte* source = nullptr;
+  std::uint64_t length = 0;
+};
+
+/// Copies all parts. Short ones, such as the samples of a batch, are copied two at a time: each
+/// begins on a page that the processor has not prefetched, and one hides the wait of the other.
+void copy_parts(std::span<const local_copy> parts, store_mode mode);
 
 /// Returns true if this processor can write cache lines back to memory (and so to the persistence
 /// domain).

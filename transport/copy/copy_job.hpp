@@ -38,6 +38,8 @@ struct copy_limits {
   std::uint64_t chunk_bytes = 1u << 20; // bytes that a mover copies in one turn
   /// Smaller jobs run on the calling thread: to wake a mover takes longer than to copy them.
   std::uint64_t inline_bytes_max = 128u << 10;
+  /// The same for copies within the process, which no I/O loop makes.
+  std::uint64_t inline_local_bytes_max = 256u << 10;
   bool near_memory = true; // a mover copies on the NUMA node that it writes to
 };
 

@@ -30,8 +30,7 @@ std::vector<part_list> cut(const std::vector<local_copy>& parts, std::uint64_t c
 }
 
 void run(const part_list& parts, store_mode mode) {
-  for (auto& part : parts)
-    copy_bytes(part.target, part.source, part.length, mode);
+  copy_parts(parts, mode);
   if (mode != store_mode::cached)
     streaming_fence();
 }
@@ -50,7 +49,7 @@ void run_local_copies(
     : total >= streaming_bytes_min ? store_mode::streaming
                                    : store_mode::cached;
   auto chunks = std::make_shared<std::vector<part_list>>(cut(parts, limits.chunk_bytes));
-  if (total <= limits.inline_bytes_max) {
+  if (total <= limits.inline_local_bytes_max) {
     for (auto& c : *chunks)
       run(c, mode);
     return done({});
@@ -63,7 +62,7 @@ void run_local_copies(
         stay_near_memory(part.front().target);
       run(part, mode);
     },
-    [done = std::move(done)] { done({}); });
+    [done = std::move(done)] { done({}); }, job_class::urgent);
 }
 
 } // namespace millrace::transport

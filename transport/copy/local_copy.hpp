@@ -2,18 +2,12 @@
 // Called by the fabric.
 #pragma once
 
+#include <millrace/transport/copy/copy.hpp>
 #include <millrace/transport/copy/copy_job.hpp>
 
 #include <vector>
 
 namespace millrace::transport {
-
-/// One run of bytes to copy. Source and target must not overlap.
-struct local_copy {
-  std::byte* target = nullptr;
-  const std::byte* source = nullptr;
-  std::uint64_t length = 0;
-};
 
 /// Does the work of `fabric::copy`.
 void run_local_copies(

@@ -4,6 +4,7 @@
 #include <millrace/core/log.hpp>
 #include <millrace/core/simulated_machine.hpp>
 #include <millrace/transport/copy/mover_pool.hpp>
+#include <millrace/transport/memory/memory_distance.hpp>
 
 #include <pthread.h>
 
@@ -13,7 +14,9 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <list>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -72,15 +75,54 @@ enum class mover_kind { ordinary, urgent };
 
 } // namespace
 
+// The processors on which threads are kept: those of all that have asked. Threads: any.
+class mover_pool::places : public std::enable_shared_from_this<places> {
+public:
+  std::shared_ptr<void> add(processor_list more) {
+    std::lock_guard guard{mutex_};
+    auto at = asked_.insert(asked_.end(), std::move(more));
+    ++version_;
+    return {&*at, [self = shared_from_this(), at](void*) { self->remove(at); }};
+  }
+
+  processor_list all() const {
+    std::set<std::uint32_t> out;
+    std::lock_guard guard{mutex_};
+    for (auto& one : asked_)
+      out.insert(one.begin(), one.end());
+    return {out.begin(), out.end()};
+  }
+
+  // Takes the calling thread there. A thread belongs to one pool.
+  void go() const {
+    thread_local std::uint64_t seen = 0;
+    auto now = version_.load();
+    if (std::exchange(seen, now) != now)
+      stay_on(all());
+  }
+
+private:
+  void remove(std::list<processor_list>::iterator at) {
+    std::lock_guard guard{mutex_};
+    asked_.erase(at);
+    ++version_;
+  }
+
+  mutable std::mutex mutex_;
+  std::list<processor_list> asked_;
+  std::atomic<std::uint64_t> version_ = 0;
+};
+
 struct mover_pool::state {
-  state(const yielding& how, count all_hurries)
+  state(const yielding& how, const shared& with)
     : splits(how.nice > 0 && !simulated()), nice(how.nice), patience(how.patience),
-      hurries(std::move(all_hurries)) {}
+      hurries(with.hurries), kept(with.kept) {}
 
   const bool splits;        // transfers are left to movers that yield until they are urgent
   const std::uint32_t nice; // of these movers
   const std::chrono::milliseconds patience;
   const count hurries;
+  const std::shared_ptr<places> kept;
 
   std::mutex mutex;
   std::condition_variable work;    // for the ordinary movers
@@ -126,6 +168,7 @@ struct mover_pool::state {
     if (kind == mover_kind::urgent)
       wake_others(from);
     guard.unlock();
+    kept->go();
     if (chunk < current->chunks)
       current->run(chunk);
     if (current->left.fetch_sub(1) > 1)
@@ -169,7 +212,13 @@ struct mover_pool::state {
       work.notify_all();
   }
 
-  void add(job_ptr j, job_class kind) {
+  // Returns whether ordinary movers have work now.
+  bool add(job_ptr j, job_class kind) {
+    add_to_its_class(std::move(j), kind);
+    return choose(mover_kind::ordinary) != nullptr;
+  }
+
+  void add_to_its_class(job_ptr j, job_class kind) {
     if (kind == job_class::background)
       return background.add(std::move(j));
     if (kind == job_class::urgent && splits) {
@@ -200,7 +249,10 @@ struct mover_pool::state {
 
   void hurry() {
     ++*hurries;
-    here_and_for_devices([](state& s) { s.urgency.notify_all(); });
+    here_and_for_devices([](state& s) {
+      if (!s.transfers.empty())
+        s.urgency.notify_all();
+    });
   }
 
   // The program has waited, and now computes: what is left waits patiently again.
@@ -210,7 +262,8 @@ struct mover_pool::state {
     here_and_for_devices([now = steady_clock::now()](state& s) {
       s.unfinished_since = now;
       s.late_until = {};
-      s.work.notify_all();
+      if (s.choose(mover_kind::ordinary))
+        s.work.notify_all();
     });
   }
 
@@ -260,12 +313,15 @@ std::uint32_t default_movers() noexcept {
 }
 
 mover_pool::mover_pool(std::uint32_t threads, std::uint32_t device_threads, const yielding& how)
-  : mover_pool(threads, device_threads, how, std::make_shared<std::atomic<std::uint32_t>>(0)) {}
+  : mover_pool(threads, device_threads, how, make_shared()) {}
+
+mover_pool::shared mover_pool::make_shared() {
+  return {std::make_shared<std::atomic<std::uint32_t>>(0), std::make_shared<places>()};
+}
 
 mover_pool::mover_pool(
-  std::uint32_t threads, std::uint32_t device_threads, const yielding& how, count hurries)
-  : state_(std::make_shared<state>(how, std::move(hurries))), device_threads_(device_threads),
-    how_(how) {
+  std::uint32_t threads, std::uint32_t device_threads, const yielding& how, const shared& with)
+  : state_(std::make_shared<state>(how, with)), device_threads_(device_threads), how_(how) {
   wanted_ = threads == 0 ? default_movers() : threads;
   if (simulated())
     return; // its chunks are events
@@ -316,9 +372,16 @@ std::shared_ptr<void> mover_pool::hurry() {
   return {state_.get(), [s = state_](void*) { s->relax(); }};
 }
 
+std::shared_ptr<void> mover_pool::keep_on(std::vector<std::uint32_t> processors) {
+  return processors.empty() || simulated() ? nullptr : state_->kept->add(std::move(processors));
+}
+
+std::vector<std::uint32_t> mover_pool::kept_on() const { return state_->kept->all(); }
+
 mover_pool& mover_pool::devices() {
   std::call_once(devices_made_, [this] {
-    devices_.reset(new mover_pool{std::max(device_threads_, 1u), 1, how_, state_->hurries});
+    shared with{state_->hurries, state_->kept};
+    devices_.reset(new mover_pool{std::max(device_threads_, 1u), 1, how_, with});
     if (auto fewer = devices_->check(); !fewer.ok())
       log().warn("fewer threads wait for devices why=\"{}\"", fewer.detail());
     std::lock_guard guard{state_->mutex};
@@ -339,20 +402,22 @@ void mover_pool::submit(
   j->run = std::move(run);
   j->done = std::move(done);
   j->left = std::max(chunks, 1u);
+  auto for_ordinary = false;
   {
     std::lock_guard guard{state_->mutex};
     if (state_->stopping)
       return;
-    state_->add(std::move(j), kind);
+    for_ordinary = state_->add(std::move(j), kind);
   }
   if (auto* machine = simulated()) {
     for (auto left = std::max(chunks, 1u); left > 0; --left)
       machine->run_later([one = std::make_shared<event>(state_)]() mutable { one.reset(); });
     return;
   }
-  if (chunks > 1)
+  // Threads that find nothing to do are switched to all the same.
+  if (for_ordinary && chunks > 1)
     state_->work.notify_all();
-  else
+  else if (for_ordinary)
     state_->work.notify_one();
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace millrace::transport {
 
@@ -74,6 +75,15 @@ public:
   /// Threads: any.
   [[nodiscard]] std::shared_ptr<void> hurry();
 
+  /// Keeps the threads, those for devices too, on these processors until the returned pointer and
+  /// its copies are gone; with several such calls, on the processors of all. Each thread goes there
+  /// before its next chunk, and never to one on which it could not run when it began. Null without
+  /// processors.
+  /// Threads: any.
+  [[nodiscard]] std::shared_ptr<void> keep_on(std::vector<std::uint32_t> processors);
+  /// Returns the processors on which the threads are to stay; none: they may run anywhere.
+  std::vector<std::uint32_t> kept_on() const;
+
   /// Returns a pool for copies by devices, which block their thread while the device works. It is
   /// made at first use. Where the system grants no threads, this pool itself is returned.
   mover_pool& devices();
@@ -81,11 +91,18 @@ public:
 private:
   struct state;
   struct event;
+  class places;
   using count = std::shared_ptr<std::atomic<std::uint32_t>>;
 
-  // `hurries`: shared with the pool for devices.
+  // What is shared with the pool for devices.
+  struct shared {
+    count hurries;
+    std::shared_ptr<places> kept;
+  };
+  static shared make_shared();
+
   mover_pool(
-    std::uint32_t threads, std::uint32_t device_threads, const yielding& how, count hurries);
+    std::uint32_t threads, std::uint32_t device_threads, const yielding& how, const shared& with);
 
   std::shared_ptr<state> state_;
   std::uint32_t wanted_ = 0;

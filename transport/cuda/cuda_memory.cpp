@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -28,8 +29,30 @@ struct rows {
 
 CUdeviceptr address_of(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
 
-// Returns the rows with which `runs` begins.
-rows rows_at(std::span<const device_run> runs) {
+// The allocation in which a run begins. *Problem*: the driver refuses commands that leave it, and
+// tensors of several allocations may lie side by side, or at equal distances.
+struct allocation {
+  CUdeviceptr begin = 0, end = 0;
+
+  CUresult find(const driver_api& api, const std::byte* data) {
+    auto at = address_of(data);
+    if (at >= begin && at < end)
+      return CUDA_SUCCESS;
+    std::size_t length = 0;
+    auto code = api.address_range(&begin, &length, at);
+    end = code == CUDA_SUCCESS ? begin + length : begin;
+    return code;
+  }
+
+  std::uint64_t from(const std::byte* data) const { return end - address_of(data); }
+  bool holds(const device_run& r) const {
+    auto at = address_of(r.device);
+    return at >= begin && at < end && r.length <= end - at;
+  }
+};
+
+// Returns the rows with which `runs` begins. They lie in one allocation.
+rows rows_at(std::span<const device_run> runs, const allocation& within) {
   rows out{runs[0]};
   auto length = runs[0].length;
   if (runs.size() == 1 || runs[1].length != length)
@@ -38,13 +61,14 @@ rows rows_at(std::span<const device_run> runs) {
   auto host_pitch = address_of(runs[1].host) - address_of(runs[0].host);
   auto fits = [&](std::uint64_t pitch) { return pitch >= length && pitch <= pitch_bytes_max; };
   // The rows go backwards or overlap.
-  if (!fits(device_pitch) || !fits(host_pitch))
+  if (!fits(device_pitch) || !fits(host_pitch) || !within.holds(runs[0]))
     return out;
   out.device_pitch = device_pitch;
   out.host_pitch = host_pitch;
   while (out.count < runs.size() && runs[out.count].length == length &&
          runs[out.count].device == runs[0].device + out.count * device_pitch &&
-         runs[out.count].host == runs[0].host + out.count * host_pitch)
+         runs[out.count].host == runs[0].host + out.count * host_pitch &&
+         within.holds(runs[out.count]))
     ++out.count;
   return out;
 }
@@ -124,6 +148,35 @@ public:
                                  }};
   }
 
+  result<memory_block> allocate(std::uint64_t size_bytes) override {
+    in_context here{*this};
+    CUdeviceptr at = 0;
+    auto code = here.ok() ? api_.mem_alloc(&at, size_bytes) : here.code;
+    if (code == CUDA_ERROR_OUT_OF_MEMORY)
+      return fail(errc::no_space, "{} has no {} bytes of memory left", name_, size_bytes);
+    if (code != CUDA_SUCCESS)
+      return fail(error(code, "making memory"));
+    auto* data = reinterpret_cast<std::byte*>(at);
+    auto free = [self = shared_from_this()](void* made) {
+      in_context there{*self};
+      if (there.ok())
+        self->api_.mem_free(address_of(static_cast<std::byte*>(made)));
+    };
+    return memory_block{data, size_bytes, std::shared_ptr<void>{data, std::move(free)}};
+  }
+
+  status when_reached(void* stream, std::function<void()> reached) override {
+    in_context here{*this};
+    return here.ok() ? cuda::when_reached(api_, static_cast<CUstream>(stream), std::move(reached))
+                     : error(here.code, "waiting for a stream");
+  }
+
+  status drain() override {
+    in_context here{*this};
+    auto code = here.ok() ? api_.context_synchronize() : here.code;
+    return code == CUDA_SUCCESS ? status{} : error(code, "waiting for all work");
+  }
+
   void settle() noexcept override {
     in_context here{*this};
     if (here.ok() && api_.flush_writes)
@@ -198,9 +251,13 @@ private:
   }
 
   CUresult enqueue(const lane& l, std::span<const device_run> runs, device_way way) const {
+    allocation within;
     while (!runs.empty()) {
-      auto r = rows_at(runs);
-      auto code = r.count == 1 ? enqueue_run(l, r.first, way) : enqueue_rows(l, r, way);
+      auto code = within.find(api_, runs[0].device);
+      if (code != CUDA_SUCCESS)
+        return code;
+      auto r = rows_at(runs, within);
+      code = r.count == 1 ? enqueue_run(l, r.first, way, within) : enqueue_rows(l, r, way);
       if (code != CUDA_SUCCESS)
         return code;
       runs = runs.subspan(r.count);
@@ -208,10 +265,19 @@ private:
     return CUDA_SUCCESS;
   }
 
-  CUresult enqueue_run(const lane& l, const device_run& r, device_way way) const {
+  CUresult enqueue_run(const lane& l, device_run r, device_way way, allocation& within) const {
     auto out = way == device_way::to_host;
-    return api_.memcpy_async(
-      address_of(out ? r.host : r.device), address_of(out ? r.device : r.host), r.length, l.stream);
+    while (r.length > 0) {
+      auto code = within.find(api_, r.device);
+      auto part = std::min(r.length, within.from(r.device));
+      if (code == CUDA_SUCCESS)
+        code = api_.memcpy_async(
+          address_of(out ? r.host : r.device), address_of(out ? r.device : r.host), part, l.stream);
+      if (code != CUDA_SUCCESS)
+        return code;
+      r = {r.device + part, r.host + part, r.length - part};
+    }
+    return CUDA_SUCCESS;
   }
 
   CUresult enqueue_rows(const lane& l, const rows& r, device_way way) const {
@@ -272,21 +338,25 @@ public:
   }
 
   result<std::vector<device_facts>> examine() override {
-    std::string why;
-    auto* api = load_driver(why);
-    if (!api)
-      return fail(errc::unavailable, why);
-    auto code = api->init(0);
-    int count = 0;
-    if (code == CUDA_SUCCESS)
-      code = api->device_get_count(&count);
-    if (code != CUDA_SUCCESS)
-      return fail(errc::unavailable, "the NVIDIA driver does not start: " + api->words_for(code));
+    auto driver = start();
+    if (!driver)
+      return fail(driver.error());
     std::vector<device_facts> out;
-    out.reserve(static_cast<std::size_t>(count));
-    for (int i = 0; i < count; ++i)
-      out.push_back(facts_of(*api, i));
+    out.reserve(static_cast<std::size_t>(driver->count));
+    for (int i = 0; i < driver->count; ++i)
+      out.push_back(facts_of(*driver->api, i));
     return out;
+  }
+
+  result<std::shared_ptr<device_memory>> open(std::uint32_t number) override {
+    auto driver = start();
+    if (!driver)
+      return fail(driver.error());
+    if (number >= static_cast<std::uint32_t>(driver->count))
+      return fail(
+        errc::not_found, "no device cuda:{}; this process sees {} CUDA devices", number,
+        driver->count);
+    return memory_of(*driver->api, static_cast<int>(number));
   }
 
   status when_reached(void* stream, std::function<void()> reached) override {
@@ -309,13 +379,32 @@ public:
   }
 
 private:
+  struct started {
+    const driver_api* api = nullptr;
+    int count = 0; // of devices
+  };
+
+  static result<started> start() {
+    std::string why;
+    started out{load_driver(why)};
+    if (!out.api)
+      return fail(errc::unavailable, why);
+    auto code = out.api->init(0);
+    if (code == CUDA_SUCCESS)
+      code = out.api->device_get_count(&out.count);
+    if (code != CUDA_SUCCESS)
+      return fail(
+        errc::unavailable, "the NVIDIA driver does not start: " + out.api->words_for(code));
+    return out;
+  }
+
   static status not_in_use() {
     return {errc::invalid_argument, "a CUDA stream, and this process does not use CUDA"};
   }
 
   device_facts facts_of(const driver_api& api, int ordinal) {
     auto m = memory_of(api, ordinal);
-    device_facts out{m->name(), {}, 0, false, m->peer_memory()};
+    device_facts out{m->name(), {}, 0, false, m->peer_memory(), m->pci_address()};
     CUdevice device{};
     if (api.device_get(&device, ordinal) != CUDA_SUCCESS)
       return out;

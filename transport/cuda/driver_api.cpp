@@ -35,7 +35,9 @@ bool look_up_all(void* from, driver_api& api) {
     LOOK_UP(device_get_name, cuDeviceGetName) && LOOK_UP(device_total_mem, cuDeviceTotalMem) &&
     LOOK_UP(device_get_attribute, cuDeviceGetAttribute) &&
     LOOK_UP(primary_context_retain, cuDevicePrimaryCtxRetain) &&
-    LOOK_UP(context_push, cuCtxPushCurrent) && LOOK_UP(context_pop, cuCtxPopCurrent) &&
+    LOOK_UP(context_synchronize, cuCtxSynchronize) && LOOK_UP(mem_alloc, cuMemAlloc) &&
+    LOOK_UP(mem_free, cuMemFree) && LOOK_UP(context_push, cuCtxPushCurrent) &&
+    LOOK_UP(context_pop, cuCtxPopCurrent) &&
     LOOK_UP(pointer_get_attribute, cuPointerGetAttribute) &&
     LOOK_UP(pointer_set_attribute, cuPointerSetAttribute) &&
     LOOK_UP(stream_create, cuStreamCreate) && LOOK_UP(stream_synchronize, cuStreamSynchronize) &&
@@ -45,7 +47,8 @@ bool look_up_all(void* from, driver_api& api) {
     LOOK_UP(host_unregister, cuMemHostUnregister) && LOOK_UP(stream_get_context, cuStreamGetCtx) &&
     LOOK_UP(stream_is_capturing, cuStreamIsCapturing) &&
     LOOK_UP(launch_host_function, cuLaunchHostFunc) && LOOK_UP(host_alloc, cuMemHostAlloc) &&
-    LOOK_UP(host_device_pointer, cuMemHostGetDevicePointer);
+    LOOK_UP(host_device_pointer, cuMemHostGetDevicePointer) &&
+    LOOK_UP(address_range, cuMemGetAddressRange);
 }
 
 #undef LOOK_UP

@@ -20,6 +20,9 @@ struct driver_api {
   decltype(&cuDevicePrimaryCtxRetain) primary_context_retain = nullptr;
   decltype(&cuCtxPushCurrent) context_push = nullptr;
   decltype(&cuCtxPopCurrent) context_pop = nullptr;
+  decltype(&cuCtxSynchronize) context_synchronize = nullptr;
+  decltype(&cuMemAlloc) mem_alloc = nullptr;
+  decltype(&cuMemFree) mem_free = nullptr;
   decltype(&cuPointerGetAttribute) pointer_get_attribute = nullptr;
   decltype(&cuPointerSetAttribute) pointer_set_attribute = nullptr;
   decltype(&cuStreamCreate) stream_create = nullptr;
@@ -30,6 +33,7 @@ struct driver_api {
   decltype(&cuEventCreate) event_create = nullptr;
   decltype(&cuEventRecord) event_record = nullptr;
   decltype(&cuEventSynchronize) event_synchronize = nullptr;
+  decltype(&cuMemGetAddressRange) address_range = nullptr;
   decltype(&cuMemcpyAsync) memcpy_async = nullptr;
   decltype(&cuMemcpy2DAsync) memcpy_2d_async = nullptr;
   decltype(&cuMemHostAlloc) host_alloc = nullptr;

@@ -12,7 +12,9 @@ public:
     : movers_(std::move(movers)), limits_(limits) {}
 
   std::string_view name() const noexcept override { return "local"; }
-  driver_capabilities capabilities() const noexcept override { return {.device_memory = true}; }
+  driver_capabilities capabilities() const noexcept override {
+    return {.device_memory = true, .maps = true};
+  }
   bool reaches(const peer_id& owner) const noexcept override { return owner == this_peer(); }
 
   void submit(transfer t, completion<transfer_report> done) override {
@@ -43,6 +45,12 @@ public:
           return done(fail(outcome.error()));
         done(transfer_report{std::move(outcome->digests), "local", outcome->written_back});
       });
+  }
+
+  void map(const bulk_handle& remote, completion<mapped_region> done) override {
+    done(find_mappable(remote.region, remote.key).map([](auto found) {
+      return mapped_region{found.data(), found.size_bytes, std::move(found.place.in)};
+    }));
   }
 
 private:

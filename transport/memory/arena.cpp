@@ -26,8 +26,14 @@
 #include <thread>
 #include <vector>
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
 namespace millrace::transport {
@@ -36,7 +42,13 @@ namespace {
 
 constexpr std::uint64_t huge_page_bytes = 2u << 20;
 constexpr std::uint64_t stat_block_bytes = 512;
-constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// The seals that keep a mapping from faulting. With the one against writing, only the mapping of
+// the owner can still write, and no process can punch holes.
+constexpr int seals_of(arena_sharing sharing) {
+  constexpr int required = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  return required | (sharing == arena_sharing::read_only ? F_SEAL_FUTURE_WRITE : 0);
+}
 
 struct arena_table {
   std::mutex mutex;
@@ -108,6 +120,33 @@ std::uint64_t available_bytes() {
   return ~std::uint64_t{0};
 }
 
+// Maps at an address at which the kernel can use huge pages, if the file has one. For pages of the
+// system's pool the kernel finds one by itself, and knows their size.
+void* map_shared(int fd, std::uint64_t size_bytes, int protection) {
+  if (size_bytes < huge_page_bytes || is_of_huge_page_pool(fd))
+    return mmap(nullptr, size_bytes, protection, MAP_SHARED, fd, 0);
+  auto wide = round_up(size_bytes, 4096) + huge_page_bytes;
+  auto* room = mmap(nullptr, wide, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    return room;
+  auto* begin = static_cast<std::byte*>(room);
+  auto* end = begin + wide;
+  auto* data = begin + -reinterpret_cast<std::uintptr_t>(begin) % huge_page_bytes;
+  auto* mapped = mmap(data, size_bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+  if (mapped == MAP_FAILED) {
+    int why = errno;
+    munmap(begin, wide);
+    errno = why;
+    return MAP_FAILED;
+  }
+  auto* rest = data + round_up(size_bytes, 4096);
+  if (data > begin)
+    munmap(begin, static_cast<std::size_t>(data - begin));
+  if (end > rest)
+    munmap(rest, static_cast<std::size_t>(end - rest));
+  return mapped;
+}
+
 // Makes and maps a memfd of the size asked for. Huge pages are used only if the pool has enough of
 // them.
 int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge, void*& data) {
@@ -116,7 +155,7 @@ int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge
   if (fd < 0)
     return -1;
   if (ftruncate(fd, static_cast<off_t>(size_bytes)) == 0) {
-    data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    data = map_shared(fd, size_bytes, PROT_READ | PROT_WRITE);
     if (data != MAP_FAILED)
       return fd;
   }
@@ -124,6 +163,16 @@ int open_memfd(const arena_options& options, std::uint64_t size_bytes, bool huge
   close(fd);
   errno = why;
   return -1;
+}
+
+// Seals the memory for reading by peers. Returns false where the kernel cannot.
+result<bool> seal_for_readers(int fd, const std::string& name) {
+  if (fcntl(fd, F_ADD_SEALS, seals_of(arena_sharing::read_only)) == 0)
+    return true;
+  if (errno != EINVAL)
+    return fail(status_from_errno(errno, "sealing an arena"));
+  log().info("arena is not mapped by peers name={} why=\"the kernel is older than 5.1\"", name);
+  return false;
 }
 
 } // namespace
@@ -155,7 +204,14 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
   if (int why = touch(a->data_, a->size_bytes_); why != 0)
     return fail(errc::no_space, status_from_errno(why, doing).detail());
   a->locked_ = options.lock && mlock(a->data_, a->size_bytes_) == 0;
-  if (fcntl(a->fd(), F_ADD_SEALS, required_seals) != 0)
+  a->sharing_ = options.sharing;
+  if (a->sharing_ == arena_sharing::read_only) {
+    auto sealed = seal_for_readers(a->fd(), options.name);
+    if (!sealed)
+      return fail(sealed.error().within(doing));
+    a->mappable_ = *sealed;
+  }
+  if (!a->mappable_ && fcntl(a->fd(), F_ADD_SEALS, seals_of(arena_sharing::transfers)) != 0)
     return fail(status_from_errno(errno, doing));
   a->id_ = next_id();
   std::lock_guard guard{all_arenas().mutex};
@@ -239,23 +295,26 @@ bool is_of_huge_page_pool(int fd) noexcept {
   return fstatfs(fd, &system) == 0 && system.f_type == HUGETLBFS_MAGIC;
 }
 
-result<std::shared_ptr<mapped_arena>> mapped_arena::map(int fd, std::uint64_t size_bytes) {
+result<std::shared_ptr<mapped_arena>> mapped_arena::map(
+  int fd, std::uint64_t size_bytes, arena_sharing sharing) {
   struct stat info {};
-  int seals = fcntl(fd, F_GET_SEALS);
+  int seals = fcntl(fd, F_GET_SEALS), required = seals_of(sharing);
   if (
-    seals < 0 || (seals & required_seals) != required_seals || fstat(fd, &info) != 0 ||
-    size_bytes == 0 || static_cast<std::uint64_t>(info.st_size) < size_bytes)
+    seals < 0 || (seals & required) != required || fstat(fd, &info) != 0 || size_bytes == 0 ||
+    static_cast<std::uint64_t>(info.st_size) < size_bytes)
     return fail(
       errc::permission_denied, "the peer's arena is no sealed memfd of the announced size");
   // Arenas are touched when they are made. Missing pages would be charged to this process.
   if (static_cast<std::uint64_t>(info.st_blocks) * stat_block_bytes < size_bytes)
     return fail(errc::permission_denied, "the peer's arena has holes");
-  auto* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  int writing = sharing == arena_sharing::transfers ? PROT_WRITE : 0;
+  auto* data = map_shared(fd, size_bytes, PROT_READ | writing);
   if (data == MAP_FAILED)
     return fail(status_from_errno(errno, "mapping a peer's arena"));
   std::shared_ptr<mapped_arena> m{new mapped_arena};
   m->data_ = static_cast<std::byte*>(data);
   m->size_bytes_ = size_bytes;
+  m->sharing_ = sharing;
   return m;
 }
 
@@ -265,7 +324,9 @@ mapped_arena::~mapped_arena() {
 }
 
 void mapped_arena::populate(std::uint64_t offset, std::uint64_t length) noexcept {
-  madvise(data_ + offset, std::min(length, size_bytes_ - offset), MADV_POPULATE_WRITE);
+  madvise(
+    data_ + offset, std::min(length, size_bytes_ - offset),
+    sharing_ == arena_sharing::transfers ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
 } // namespace millrace::transport

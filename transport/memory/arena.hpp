@@ -15,11 +15,18 @@
 
 namespace millrace::transport {
 
+/// How other processes of the host get at an arena.
+enum class arena_sharing : std::uint8_t {
+  transfers, ///< peers map it to copy in and out
+  read_only, ///< peers that have a handle may map it to read, see `fabric::map`
+};
+
 struct arena_options {
   std::string name;             // shown in /proc
   std::uint64_t size_bytes = 0; // rounded up to whole pages
   bool huge_pages = true;       // use them where the system grants them
   bool lock = true;             // mlock where the system grants it
+  arena_sharing sharing = arena_sharing::transfers;
 };
 
 /// A mapping of a sealed memfd that leaves nothing in /dev/shm and is freed with its last
@@ -45,6 +52,11 @@ public:
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   bool locked() const noexcept { return locked_; }
   bool huge() const noexcept { return huge_; }
+  arena_sharing sharing() const noexcept { return sharing_; }
+  /// Returns true if peers can map the arena to read it. A peer that maps one region can read the
+  /// whole arena, and nothing makes it give the mapping back. It cannot write, and no process can
+  /// take pages out. False on kernels before 5.1, where peers read by transfers only.
+  bool mappable() const noexcept { return mappable_; }
   /// Pins the whole arena, before a device copies with a part of it. Does nothing for adopted
   /// files, whose pages come and go.
   void pin_for(device_memory& device);
@@ -60,6 +72,8 @@ private:
   std::uint64_t size_bytes_ = 0;
   bool locked_ = false;
   bool huge_ = false;
+  arena_sharing sharing_ = arena_sharing::transfers;
+  bool mappable_ = false;
   device_pins pins_;
 };
 
@@ -80,16 +94,19 @@ bool is_of_huge_page_pool(int fd) noexcept;
 /// while it is mapped.
 class mapped_arena {
 public:
-  /// Maps a peer's arena.
-  /// Errors:  `permission_denied` for a descriptor that is not a sealed memfd of at least
-  ///          `size_bytes`, without holes.
-  static result<std::shared_ptr<mapped_arena>> map(int fd, std::uint64_t size_bytes);
+  /// Maps a peer's arena as the peer shares it.
+  /// Errors:  `permission_denied` for a descriptor that is not a memfd of at least `size_bytes`
+  ///          without holes, with the seals of such an arena.
+  static result<std::shared_ptr<mapped_arena>> map(
+    int fd, std::uint64_t size_bytes, arena_sharing sharing = arena_sharing::transfers);
   ~mapped_arena();
   mapped_arena(const mapped_arena&) = delete;
   mapped_arena& operator=(const mapped_arena&) = delete;
 
+  /// A mapping of a `read_only` arena must not be written: that is a fault of this process.
   std::byte* data() const noexcept { return data_; }
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  arena_sharing sharing() const noexcept { return sharing_; }
 
   /// Fills the page table for `[offset, offset + length)`, so that later transfers take no page
   /// faults.
@@ -105,6 +122,7 @@ private:
   mapped_arena() = default;
   std::byte* data_ = nullptr;
   std::uint64_t size_bytes_ = 0;
+  arena_sharing sharing_ = arena_sharing::transfers;
   std::atomic<bool> used_ = false;
   device_pins pins_;
 };

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <shared_mutex>
 
 namespace millrace::transport {
@@ -31,6 +32,18 @@ std::vector<std::shared_ptr<device_kind>> device_kinds() {
   return all_kinds().kinds;
 }
 
+result<memory_block> device_memory::allocate(std::uint64_t) {
+  return fail(errc::unsupported, "Millrace makes no memory of {}", name());
+}
+
+status device_memory::when_reached(void*, std::function<void()>) {
+  return {errc::unsupported, "device {} has no streams", name()};
+}
+
+result<std::shared_ptr<device_memory>> device_kind::open(std::uint32_t) {
+  return fail(errc::unsupported, "devices of kind {} are not opened by number", name());
+}
+
 status device_kind::when_reached(void*, std::function<void()>) {
   return {errc::unsupported, "devices of kind {} have no streams", name()};
 }
@@ -49,6 +62,18 @@ result<std::shared_ptr<device_kind>> find_device_kind(std::string_view name) {
   return fail(
     errc::unsupported, "no devices of kind '{}'; this build has {}", name,
     known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+}
+
+result<std::shared_ptr<device_memory>> open_device(std::string_view name) {
+  auto colon = name.find(':');
+  std::uint32_t number = 0;
+  auto* end = name.data() + name.size();
+  auto* digits = colon == name.npos ? end : name.data() + colon + 1;
+  auto parsed = std::from_chars(digits, end, number);
+  if (digits == end || parsed.ec != std::errc{} || parsed.ptr != end)
+    return fail(errc::invalid_argument, "'{}' is no device; one is called cuda:0", name);
+  auto kind = find_device_kind(name.substr(0, colon));
+  return kind ? (*kind)->open(number) : fail(kind.error());
 }
 
 std::shared_ptr<void> add_device_kind(std::shared_ptr<device_kind> kind) {

@@ -2,6 +2,7 @@
 // Found by pointer when a region is exposed; kinds are registered here.
 #pragma once
 
+#include <millrace/core/memory.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/net/socket/unique_fd.hpp>
 
@@ -62,6 +63,16 @@ public:
   /// Pins host memory until the returned pointer goes, so that copies with it run at full speed.
   virtual result<std::shared_ptr<void>> pin(std::byte* host, std::uint64_t length) = 0;
 
+  /// Makes memory of the device. The thread that frees it may wait until the device is idle.
+  /// Errors:  `no_space` naming the device; `unsupported`.
+  virtual result<memory_block> allocate(std::uint64_t size_bytes);
+
+  /// As `device_kind::when_reached`. A null handle is the default stream of this device, whatever
+  /// device the calling thread uses.
+  virtual status when_reached(void* stream, std::function<void()> reached);
+  /// Waits until the device has done all work that it was given.
+  virtual status drain() { return {}; }
+
   /// Makes what other devices have written here visible to everything that this device starts
   /// afterwards.
   virtual void settle() noexcept = 0;
@@ -98,6 +109,7 @@ struct device_facts {
   std::uint64_t size_bytes = 0;
   bool dma_buf = false;
   bool peer_memory = false;
+  std::string pci_address = {}; // "0000:3b:00.0"; empty where it is unknown
 };
 
 /// Work that waits in a stream of a device. Threads: any.
@@ -123,6 +135,12 @@ public:
   /// Errors:  `unavailable` saying what is missing.
   virtual result<std::vector<device_facts>> examine() = 0;
 
+  /// Returns a device by its number. Starts the vendor's driver if the process does not use it yet;
+  /// children that are forked later cannot use it then.
+  /// Errors:  `unavailable` saying what is missing; `not_found` naming how many there are;
+  ///          `unsupported`.
+  virtual result<std::shared_ptr<device_memory>> open(std::uint32_t number);
+
   /// Calls `reached` when the device has done all work that is in the stream now. The thread that
   /// calls it belongs to the vendor: `reached` returns soon, and does not use the device. After a
   /// failure of the device nothing calls it. `stream` is the vendor's handle.
@@ -142,6 +160,9 @@ std::vector<std::shared_ptr<device_kind>> device_kinds();
 /// Returns the kind with this name.
 /// Errors:  `unsupported` naming those of this build.
 result<std::shared_ptr<device_kind>> find_device_kind(std::string_view name);
+/// Returns a device by its name, "cuda:0", see `device_kind::open`.
+/// Errors:  `invalid_argument` for what is no such name; those of `device_kind::open`.
+result<std::shared_ptr<device_memory>> open_device(std::string_view name);
 /// Returns the device whose memory `data` points into; null for host memory.
 std::shared_ptr<device_memory> find_device_memory(const std::byte* data);
 

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 
 namespace millrace::transport {
 
@@ -60,9 +61,45 @@ bitmap_ptr make_bitmap() { return {hwloc_bitmap_alloc(), hwloc_bitmap_free}; }
 // Returns null if the system does not say.
 bitmap_ptr processors_of_thread() {
   auto cpus = make_bitmap();
-  if (hwloc_get_cpubind(topology(), cpus.get(), HWLOC_CPUBIND_THREAD) != 0)
+  if (!topology() || hwloc_get_cpubind(topology(), cpus.get(), HWLOC_CPUBIND_THREAD) != 0)
     cpus.reset();
   return cpus;
+}
+
+// Where the calling thread may run, and is kept.
+struct thread_place {
+  const bitmap_ptr allowed = processors_of_thread(); // before it was kept anywhere
+  std::uint64_t near_nodes = 0;
+  bool is_kept = false; // on processors, see `stay_on`
+
+  // Returns false if the thread may run on none of them.
+  bool go_to(hwloc_bitmap_t cpus) const {
+    hwloc_bitmap_and(cpus, cpus, allowed.get());
+    return !hwloc_bitmap_iszero(cpus) &&
+      hwloc_set_cpubind(topology(), cpus, HWLOC_CPUBIND_THREAD) == 0;
+  }
+};
+
+thread_place& here() {
+  thread_local thread_place place;
+  return place;
+}
+
+processor_list processors_above(hwloc_topology_t t, hwloc_obj_t o) {
+  processor_list out;
+  auto* near = o ? hwloc_get_non_io_ancestor_obj(t, o) : nullptr;
+  if (!near || !near->cpuset)
+    return out;
+  for (int i = hwloc_bitmap_first(near->cpuset); i >= 0; i = hwloc_bitmap_next(near->cpuset, i))
+    out.push_back(static_cast<std::uint32_t>(i));
+  return out;
+}
+
+template <class Find>
+processor_list processors_near(const std::string& name, const std::string& xml, Find find) {
+  auto other = xml.empty() ? nullptr : load(xml);
+  auto* t = xml.empty() ? topology() : other.get();
+  return t ? processors_above(t, find(t, name)) : processor_list{};
 }
 
 std::uint64_t mask_of(hwloc_const_nodeset_t nodes) {
@@ -107,21 +144,63 @@ std::optional<distance> distance_over_pci(
   return std::nullopt;
 }
 
+processor_list processors_near_device(const std::string& device, const std::string& topology_xml) {
+  return processors_near(device, topology_xml, find_device);
+}
+
+processor_list processors_near_devices(
+  const std::vector<std::string>& devices, const std::string& topology_xml) {
+  std::set<std::uint32_t> all;
+  for (auto& device : devices)
+    for (auto processor : processors_near_device(device, topology_xml))
+      all.insert(processor);
+  return {all.begin(), all.end()};
+}
+
+processor_list processors_near_pci(
+  const std::string& pci_address, const std::string& topology_xml) {
+  return processors_near(pci_address, topology_xml, find_pci);
+}
+
+std::string text_of(const processor_list& processors) {
+  std::string out;
+  for (std::size_t i = 0, next = 0; i < processors.size(); i = next) {
+    for (next = i + 1; next < processors.size() && processors[next] == processors[next - 1] + 1;)
+      ++next;
+    auto last = processors[next - 1];
+    out += fmt::format("{}{}", out.empty() ? "" : ",", processors[i]);
+    if (last != processors[i])
+      out += fmt::format("-{}", last);
+  }
+  return out;
+}
+
+void stay_on(const processor_list& processors) {
+  auto& place = here();
+  if (!place.allowed)
+    return;
+  auto cpus = make_bitmap();
+  for (auto processor : processors)
+    hwloc_bitmap_set(cpus.get(), processor);
+  place.near_nodes = 0;
+  place.is_kept = place.go_to(cpus.get());
+  if (place.is_kept)
+    return;
+  hwloc_bitmap_copy(cpus.get(), place.allowed.get());
+  place.go_to(cpus.get());
+}
+
 void stay_near(std::uint64_t node_mask) {
   if (!topology() || node_mask == 0)
     return;
-  thread_local const auto allowed = processors_of_thread();
-  thread_local std::uint64_t stays_near = 0;
-  if (!allowed || stays_near == node_mask)
+  auto& place = here();
+  if (!place.allowed || place.is_kept || place.near_nodes == node_mask)
     return;
   bitmap_ptr nodes = make_bitmap(), cpus = make_bitmap();
   hwloc_bitmap_from_ith_ulong(nodes.get(), 0, node_mask);
   hwloc_cpuset_from_nodeset(topology(), cpus.get(), nodes.get());
-  hwloc_bitmap_and(cpus.get(), cpus.get(), allowed.get());
-  if (
-    !hwloc_bitmap_iszero(cpus.get()) &&
-    hwloc_set_cpubind(topology(), cpus.get(), HWLOC_CPUBIND_THREAD) == 0)
-    stays_near = node_mask;
+  if (place.go_to(cpus.get()))
+    place.near_nodes = node_mask;
 }
 
 void stay_near_memory(const std::byte* data) {

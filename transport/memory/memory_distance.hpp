@@ -1,11 +1,12 @@
-// Computes which memory is near which processors and devices.
-// Used by copy jobs, and by verbs when it chooses a rail.
+// Computes which memory and which processors are near which devices.
+// Used by copy jobs and movers, by verbs when it chooses a rail, by loaders, and by the doctor.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace millrace::transport {
 
@@ -36,6 +37,25 @@ constexpr distance distance_between(std::uint64_t nodes, std::uint64_t others) n
 std::optional<distance> distance_over_pci(
   const std::string& device, const std::string& pci_address, const std::string& topology_xml = {});
 
+/// Numbers of processors, as the system counts them, in rising order.
+using processor_list = std::vector<std::uint32_t>;
+
+/// Returns the processors nearest to a device, or to the one at a PCI address; none if the topology
+/// lacks it. `topology_xml`: as above.
+processor_list processors_near_device(
+  const std::string& device, const std::string& topology_xml = {});
+processor_list processors_near_pci(
+  const std::string& pci_address, const std::string& topology_xml = {});
+/// Returns those near any of some devices.
+processor_list processors_near_devices(
+  const std::vector<std::string>& devices, const std::string& topology_xml = {});
+/// Returns the processors as text, "0-3,8"; empty for none.
+std::string text_of(const processor_list& processors);
+
+/// Keeps the calling thread on these processors, among those on which it could run before its first
+/// call of one of these functions; until the next call, `stay_near` does nothing then. Without
+/// processors, or if it may run on none of them, the thread may run where it could before.
+void stay_on(const processor_list& processors);
 /// Keeps the calling thread on those processors of these nodes on which it could run before its
 /// first call. Does nothing if there are none, or the mask is 0.
 void stay_near(std::uint64_t node_mask);

@@ -159,6 +159,8 @@ const gather_list& region_lease::memory() const noexcept { return entry_->list; 
 
 std::uint64_t region_ref::size_bytes() const noexcept { return entry_->list.size_bytes(); }
 
+std::byte* region_ref::dense() const noexcept { return entry_->list.dense_at(0, size_bytes()); }
+
 const std::vector<std::shared_ptr<device_memory>>& region_ref::devices() const noexcept {
   return entry_->list.devices();
 }

@@ -68,6 +68,8 @@ public:
   explicit region_ref(std::shared_ptr<region_entry> entry) : entry_(std::move(entry)) {}
 
   std::uint64_t size_bytes() const noexcept;
+  /// Returns the region's first byte if the region is one dense run of host memory, else null.
+  std::byte* dense() const noexcept;
   /// Returns the devices in whose memory a part of the region lies; empty for host memory.
   const std::vector<std::shared_ptr<device_memory>>& devices() const noexcept;
   /// Returns a lease.

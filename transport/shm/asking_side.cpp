@@ -15,24 +15,32 @@ constexpr std::size_t ops_held_max = 256;
 } // namespace
 
 status asking_side::announce_arena(const std::shared_ptr<arena>& a) {
-  if (!gets(*a))
-    return {};
+  return may_get(*a).ok() ? lend(a) : status{};
+}
+
+status asking_side::lend(const std::shared_ptr<arena>& a) {
+  if (auto bad = may_get(*a); !bad.ok())
+    return bad;
   std::lock_guard guard{mutex_};
   return announce_locked(a);
 }
 
 status asking_side::offer(const arena_place& place, std::uint64_t length) {
-  if (!gets(*place.in))
-    return {
-      errc::unsupported, "{} belongs to another user, who does not get the descriptor of {}",
-      peer().name, place.in->is_file() ? "a file" : "huge pages of the system's pool"};
+  if (auto bad = may_get(*place.in); !bad.ok())
+    return bad;
+  if (place.in->sharing() == arena_sharing::read_only)
+    return {errc::unsupported, "{} cannot write to memory that peers only read", peer().name};
   std::lock_guard guard{mutex_};
   auto told = announce_locked(place.in);
   return told.ok() && place.in->is_file() ? grant_locked(place, length) : told;
 }
 
-bool asking_side::gets(const arena& a) const noexcept {
-  return trusted_with_faults(peer()) || !(a.is_file() || a.huge());
+status asking_side::may_get(const arena& a) const {
+  if (trusted_with_faults(peer()) || !(a.is_file() || a.huge()))
+    return {};
+  return {
+    errc::unsupported, "{} belongs to another user, who does not get the descriptor of {}",
+    peer().name, a.is_file() ? "a file" : "huge pages of the system's pool"};
 }
 
 status asking_side::announce_locked(const std::shared_ptr<arena>& a) {
@@ -43,7 +51,9 @@ status asking_side::announce_locked(const std::shared_ptr<arena>& a) {
     ? send(
         *channel_, message_kind::announce_file,
         announce_file{a->id(), a->size_bytes(), a->file_offset(), granule_bytes_}, {&fd, 1})
-    : send(*channel_, message_kind::announce, announce{a->id(), a->size_bytes()}, {&fd, 1});
+    : send(
+        *channel_, message_kind::announce,
+        announce{a->id(), a->size_bytes(), a->sharing() == arena_sharing::read_only}, {&fd, 1});
   if (sent.ok())
     announced_.emplace(a->id(), announced{a, {}});
   return sent;

@@ -40,8 +40,11 @@ public:
   /// Lets the peer reach a part of an arena: announces the arena and, for an adopted file, grants
   /// the granules.
   /// Errors:  `unsupported` if the peer belongs to another user and the arena is an adopted file or
-  ///          has huge pages of the system's pool.
+  ///          has huge pages of the system's pool, and for memory that peers only read.
   [[nodiscard]] status offer(const arena_place& place, std::uint64_t length);
+  /// Lets the peer map an arena for reading: announces it once.
+  /// Errors:  `unsupported` as for `offer`.
+  [[nodiscard]] status lend(const std::shared_ptr<arena>& a);
   /// Tells the peer which announced arenas are gone.
   void forget_freed();
 
@@ -65,7 +68,7 @@ private:
   };
 
   const net::peer_info& peer() const noexcept { return channel_->peer(); }
-  bool gets(const arena& a) const noexcept;
+  status may_get(const arena& a) const;
   status announce_locked(const std::shared_ptr<arena>& a);
   status grant_locked(const arena_place& place, std::uint64_t length);
   bool ask_later() const;

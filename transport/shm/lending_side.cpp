@@ -13,6 +13,10 @@ constexpr std::size_t digests_held_max = 1024;
 // The memory of a move besides its ops.
 constexpr std::uint64_t move_memory_bytes = 1024;
 
+status refused() {
+  return {errc::unsupported, "this process cannot map the memory or does not trust its owner"};
+}
+
 // Returns the memory together with its place, which returns when the memory is unmapped.
 template <class Memory>
 std::shared_ptr<Memory> in_place(std::shared_ptr<Memory> m, std::shared_ptr<void> place) {
@@ -75,19 +79,26 @@ void lending_side::tell(const answers& due) {
     channel_->close(sent.within("answering moves"));
 }
 
-result<lending_side::mapping> lending_side::admit(std::uint64_t arena) const {
+result<lending_side::mapping> lending_side::admit(std::uint64_t arena, bool read_only) const {
   if (mapped_.contains(arena))
     return fail(errc::protocol_error, "announced an arena twice");
-  return mappings_->lend(who_).map([](auto place) { return mapping{std::move(place)}; });
+  return mappings_->lend(who_).map([&](auto place) {
+    return mapping{std::move(place), read_only};
+  });
 }
 
 status lending_side::map(const announce& what, int fd) {
   std::lock_guard guard{mutex_};
-  auto made = admit(what.arena);
+  auto made = admit(what.arena, what.read_only);
+  // This process has asked for it, so the peer keeps its connection.
+  if (!made && what.read_only && made.error().code() == errc::busy)
+    made = mapping{.place = nullptr, .read_only = true};
   if (!made || closed_)
     return made ? status{} : made.error();
-  if (trusted_with_faults(channel_->peer()) || !is_of_huge_page_pool(fd)) {
-    auto arena = mapped_arena::map(fd, what.size_bytes);
+  auto trusted = trusted_with_faults(channel_->peer()) || !is_of_huge_page_pool(fd);
+  if (made->place && trusted) {
+    auto sharing = what.read_only ? arena_sharing::read_only : arena_sharing::transfers;
+    auto arena = mapped_arena::map(fd, what.size_bytes, sharing);
     if (!arena)
       return arena.error();
     made->arena = in_place(std::move(*arena), made->place);
@@ -142,7 +153,7 @@ status lending_side::take_grant(const grant& what) {
   if (bad.code() != errc::unsupported)
     return bad;
   // Moves that run keep the mapping; later moves are answered `unsupported`.
-  drop_locked(std::exchange(m, {m.place}));
+  drop_locked(std::exchange(m, {m.place, false}));
   return {};
 }
 
@@ -169,11 +180,12 @@ result<reached_memory> lending_side::resolve(const move_op& op) const {
   auto found = mapped_.find(op.arena);
   if (found == mapped_.end())
     return fail(errc::permission_denied, "the move names an arena that was not announced");
+  if (found->second.read_only)
+    return fail(errc::permission_denied, "the move names an arena that is only read");
   auto& arena = found->second.arena;
   auto& file = found->second.file;
   if (!arena && !file)
-    return fail(
-      errc::unsupported, "this process cannot map the memory or does not trust its owner");
+    return fail(refused());
   auto size = arena ? arena->size_bytes() : file->size_bytes();
   // The order of these checks keeps the sums from wrapping.
   bool inside = op.offset <= size && op.lead <= op.offset && op.length <= size - op.offset &&
@@ -184,6 +196,18 @@ result<reached_memory> lending_side::resolve(const move_op& op) const {
     return fail(
       errc::permission_denied, "the move reaches a part of the file that was not granted");
   return reached_memory{(arena ? arena->data() : file->data()) + op.offset, arena, file};
+}
+
+result<std::shared_ptr<mapped_arena>> lending_side::find_readable(std::uint64_t arena) const {
+  std::lock_guard guard{mutex_};
+  auto found = mapped_.find(arena);
+  if (found == mapped_.end() || !found->second.read_only)
+    return fail(errc::protocol_error, "a region in an arena that was not announced for reading");
+  if (!found->second.place)
+    return fail(errc::unsupported, "this process maps no more memory of peers (shm.mapped_max)");
+  if (!found->second.arena)
+    return fail(refused());
+  return found->second.arena;
 }
 
 void lending_side::send_held() {

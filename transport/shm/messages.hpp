@@ -20,6 +20,9 @@ enum class message_kind : std::uint8_t {
   answers = 4,
   announce_file = 5,
   grant = 6,
+  abilities = 7,
+  map = 8,
+  mapped = 9,
 };
 constexpr std::string_view driver_of(message_kind) noexcept { return "shm"; }
 
@@ -27,6 +30,7 @@ constexpr std::string_view driver_of(message_kind) noexcept { return "shm"; }
 struct announce {
   std::uint64_t arena = 0;
   std::uint64_t size_bytes = 0;
+  bool read_only = false; // the receiver maps it to read, and no move may name it
 };
 
 /// Announces a file or device that serves as an arena; the receiver maps the granted parts. One
@@ -94,6 +98,30 @@ struct answers {
   std::vector<moved> outcomes;
 };
 
+/// Says what the sender answers besides moves. It is sent when the channel opens, so it comes
+/// before any handle of the sender. Older builds do not send it, and would leave a question
+/// without an answer.
+struct abilities {
+  bool maps = false;
+};
+
+/// Asks the owner of a region to let the sender map it.
+struct map_question {
+  std::uint64_t number = 0;
+  std::uint64_t region = 0;
+  region_key key;
+};
+
+/// Says where the region lies. The arena was announced before.
+struct map_answer {
+  std::uint64_t number = 0;
+  std::uint8_t code = 0; // an `errc`
+  std::string detail;
+  std::uint64_t arena = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
 /// Returns an upper bound of the digests of an op: `lead` and `tail` are less than a block each.
 constexpr std::uint64_t digests_at_most(std::uint64_t length) noexcept {
   return length / digest_block_bytes + 3;
@@ -106,7 +134,7 @@ constexpr std::uint64_t digests_at_most(std::uint64_t length) noexcept {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, announce& x) {
-  return f(x.arena, x.size_bytes);
+  return f(x.arena, x.size_bytes, x.read_only);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, announce_file& x) {
@@ -139,6 +167,18 @@ typename Inspector::result_type inspect(Inspector& f, moved& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, answers& x) {
   return f(x.outcomes);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, abilities& x) {
+  return f(x.maps);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, map_question& x) {
+  return f(x.number, x.region, x.key);
+}
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, map_answer& x) {
+  return f(x.number, x.code, x.detail, x.arena, x.offset, x.length);
 }
 
 } // namespace millrace::transport::shm

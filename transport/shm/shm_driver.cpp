@@ -97,7 +97,9 @@ public:
     : deps_(deps), options_(options) {}
 
   std::string_view name() const noexcept override { return "shm"; }
-  driver_capabilities capabilities() const noexcept override { return {.device_memory = true}; }
+  driver_capabilities capabilities() const noexcept override {
+    return {.device_memory = true, .maps = true};
+  }
 
   bool reaches(const peer_id& owner) const noexcept override { return link_to(owner) != nullptr; }
 
@@ -110,6 +112,7 @@ public:
     for (auto& a : deps_.shared_arenas())
       if (auto bad = link->asking.announce_arena(a); !bad.ok())
         log().warn("arena not announced peer={} why=\"{}\"", link->peer().name, bad.to_string());
+    link->mapping.introduce();
     arm_sweep();
   }
 
@@ -149,6 +152,16 @@ public:
       held = link->asking.ask(std::move(m.request), std::move(m.pending)) || held;
     if (held)
       delays_.arm(weak_from_this(), &shm_driver::send_held);
+  }
+
+  void map(const bulk_handle& remote, completion<mapped_region> done) override {
+    auto answers = [](auto& link) { return link.is_open() && link.mapping.is_answered(); };
+    if (auto link = links_.to(remote.owner, answers))
+      return link->mapping.ask(remote, std::move(done));
+    if (auto link = link_to(remote.owner))
+      return done(fail(
+        errc::unsupported, "{} runs a version whose memory cannot be mapped", link->peer().name));
+    done(fail(errc::peer_lost, "no connection to the process that owns the memory"));
   }
 
   void on_message(
@@ -246,6 +259,22 @@ private:
         link->asking.on_answers(std::move(all));
       return {};
     }
+    case message_kind::abilities: {
+      abilities theirs;
+      if (reader(theirs))
+        link->mapping.on_abilities(theirs);
+      return {};
+    }
+    case message_kind::map: {
+      map_question asked;
+      if (reader(asked))
+        link->answer(asked);
+      return {};
+    }
+    case message_kind::mapped: {
+      map_answer answer;
+      return reader(answer) ? on_mapped(*link, std::move(answer)) : status{};
+    }
     }
     return {}; // a message kind of a later version
   }
@@ -256,12 +285,20 @@ private:
       return {};
     if (fds.size() != 1)
       return {errc::protocol_error, "an arena announced without its descriptor"};
-    return link.lending.map(what, fds.front().get());
+    auto bad = what.read_only ? link.mapping.count_arena() : status{};
+    return bad.ok() ? link.lending.map(what, fds.front().get()) : bad;
   }
 
-  // Fills the page tables with the first move that uses an arena, since this costs as much as
-  // copying all of it once. A process that restores from a pool's file never needs the staging
-  // arena.
+  status on_mapped(peer_link& link, map_answer answer) {
+    auto arena = link.mapping.on_answer(std::move(answer), link.lending);
+    if (arena && *arena)
+      populate_soon(*arena);
+    return arena ? status{} : arena.error();
+  }
+
+  // Fills the page tables with the first move or region that uses an arena, since this costs as
+  // much as copying all of it once. A process that restores from a pool's file never needs the
+  // staging arena.
   void populate_soon(const std::shared_ptr<mapped_arena>& arena) {
     if (!arena->first_use())
       return;
@@ -395,6 +432,7 @@ private:
     for (auto& link : links) {
       link->asking.forget_freed();
       link->asking.expire(steady_clock::now());
+      link->mapping.expire(steady_clock::now());
     }
     if (!links.empty())
       arm_sweep();

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 namespace millrace::transport {
 
@@ -148,6 +149,15 @@ public:
   }
 
   std::optional<driver_report> report() const override { return report_of(stats()); }
+
+  // Without the port, as in "mlx5_0:2".
+  std::vector<std::string> devices_in_use() const override {
+    std::set<std::string> out;
+    for (auto& rail : stats().rails)
+      if (rail.state == "up")
+        out.insert(rail.device.substr(0, rail.device.find(':')));
+    return {out.begin(), out.end()};
+  }
 
   void invalidate(const std::byte* data, std::uint64_t size_bytes) override {
     if (parts_.thread)

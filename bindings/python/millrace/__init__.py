@@ -7,7 +7,7 @@
     repo.store("resnet/run7", model.state_dict()).result()
 
 Every operation is a `Future`: of `concurrent.futures`, and awaitable in asyncio. PyTorch and NumPy
-are optional. `millrace.torch` has the checkpointer for trainers.
+are optional. `millrace.torch` has the checkpointer for trainers, and `millrace.data` the loader.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import _libraries, _native  # the libraries before the module that needs them
+from . import data as data
 from ._checkpoints import (
     Checkpointer,
     Checkpoints,
@@ -47,6 +48,7 @@ from ._errors import (
     UnsupportedVersion,
 )
 from ._future import Future
+from ._graph import Graph, Layer
 from ._repository import (
     Listing,
     ModelInfo,
@@ -59,16 +61,18 @@ from ._repository import (
 )
 
 if TYPE_CHECKING:
+    from . import hf as hf
+    from . import lightning as lightning
     from . import torch
 
 __version__: str = _native.version()
 del _libraries
 
 
-# `millrace.torch` imports PyTorch, so it is imported when it is used.
+# They import PyTorch and others, so they are imported when they are used.
 def __getattr__(name: str) -> Any:
-    if name == "torch":
-        return importlib.import_module(".torch", __name__)
+    if name in ("hf", "lightning", "torch"):
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -84,10 +88,12 @@ __all__ = [
     "DeadlineExceeded",
     "Error",
     "Future",
+    "Graph",
     "Internal",
     "InvalidArgument",
     "IoError",
     "Job",
+    "Layer",
     "Listing",
     "ModelInfo",
     "ModelSummary",
@@ -112,6 +118,7 @@ __all__ = [
     "Unsupported",
     "UnsupportedVersion",
     "connect",
+    "data",
     "embed",
     "job",
     "open",

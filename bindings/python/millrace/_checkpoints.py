@@ -16,20 +16,24 @@ from ._tensors import Batch, Line, batch_of, checked
 
 
 class RunSummary(NamedTuple):
+    """A run, as a listing shows it."""
+
     name: str
     provider: str
-    newest_step: int  # that all shards have; -1: none
-    size_bytes: int  # of one version of all shards
+    newest_step: int  #: that all shards have, or -1
+    size_bytes: int  #: of one version of all shards
     world_size: int
     shards: int
     complete_steps: int
-    in_use: bool  # a job is registered
+    in_use: bool  #: a job is registered
 
 
 class Step(NamedTuple):
+    """A step that all shards of a run have."""
+
     step: int
     size_bytes: int
-    saved_at_ns: int
+    saved_at_ns: int  #: wall clock
 
 
 class Shard(NamedTuple):
@@ -53,13 +57,15 @@ class Saved(NamedTuple):
     """A save that is under way, by its two ends."""
 
     step: int
-    staged: Future[None]  # then the tensors may change
-    durable: Future[Receipt]  # then the version is done
+    staged: Future[None]  #: then the tensors may change
+    durable: Future[Receipt]  #: then the version is done
 
 
 class Restored(NamedTuple):
+    """What was loaded beside the tensors."""
+
     step: int
-    extra: bytes  # that were saved with it
+    extra: bytes  #: that were saved with it
 
 
 def _restored(request: _native.Request) -> Restored:
@@ -164,6 +170,8 @@ class Checkpointer(Closing):
         for line in batch.lines:
             part = self._parts.get(line.name)
             if part is not None:
+                if min((0, *part.offsets, *part.global_shape)) < 0:
+                    raise InvalidArgument(f"{line.name}: {part} has a negative number")
                 line = line._replace(offsets=part.offsets, global_shape=part.global_shape)
             lines.append(line)
         return _native.tensors(lines, batch.owners)

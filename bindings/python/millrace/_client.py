@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numbers
 import os
+import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _native
 from ._errors import InvalidArgument, NotFound, Unavailable
 from ._future import Future, Stage
-from ._scope import OfProcess
+from ._scope import OfProcess, Scope
 from ._tensors import checked
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ._checkpoints import Checkpoints
-    from ._repository import Repository
+    from ._repository import Listing, Repository
+    from ._sets import WorkingSet
+    from ._streams import Stream
 
 
 def milliseconds(seconds: float | None, what: str = "timeout") -> int:
@@ -54,7 +55,7 @@ def native_of(client: Client) -> _native.Client:
     return client._native
 
 
-class Client(OfProcess):
+class Client(OfProcess, Scope):
     """A connection to the nodes of a service; made by `connect`, `open` and `Node.client`.
 
     All methods may be called from any thread. A client that has lost its service connects again by
@@ -84,23 +85,39 @@ class Client(OfProcess):
 
         return Checkpoints(self, group)
 
+    def working_set(self, name: str) -> WorkingSet:
+        """Returns the working set of a name, which need not exist."""
+        from ._sets import WorkingSet
+
+        return WorkingSet(self, name)
+
+    def working_sets(self, prefix: str = "") -> Future[Listing]:
+        """Lists the working sets whose names start with ``prefix``, as `data.SetSummary`."""
+        from ._sets import list_sets
+
+        return list_sets(self, prefix)
+
+    def stream(self, name: str) -> Stream:
+        """Returns the streaming set of a name, which need not exist."""
+        from ._streams import Stream
+
+        return Stream(self, name)
+
+    def streams(self, prefix: str = "") -> Future[Listing]:
+        """Lists the streams whose names start with ``prefix``, as `data.StreamSummary`."""
+        from ._streams import list_streams
+
+        return list_streams(self, prefix)
+
     def close(self) -> None:
         """Releases the client. What is in flight goes on, or ends with `Cancelled`."""
         self._handle = None
 
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.close()
 
 
-class Node(OfProcess):
+class Node(OfProcess, Scope):
     """A node that runs in this process; made by `embed`."""
 
     _belongs = "a node belongs to its process: give others its address"
@@ -121,15 +138,7 @@ class Node(OfProcess):
         """Lets running operations finish, and closes. The future is over when all is closed."""
         return Future(Stage(self._native.stop(), lambda request: None))
 
-    def __enter__(self) -> Node:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.stop().result()
 
 
@@ -225,3 +234,21 @@ def job() -> Job | None:
         return Job(*_native.job())
     except NotFound:
         return None
+
+
+def distributed() -> Any:
+    """Returns `torch.distributed` where the program has initialised it, else None."""
+    module: Any = sys.modules.get("torch.distributed")
+    return module if module and module.is_available() and module.is_initialized() else None
+
+
+def rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Returns both, or where they are None those of this process: see `distributed` and `job`."""
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    if rank is not None or world_size is not None:
+        raise InvalidArgument("rank and world_size: give both, or none")
+    if (connected := distributed()) is not None:
+        return connected.get_rank(), connected.get_world_size()
+    started = job()
+    return (max(0, started.rank), max(1, started.world_size)) if started else (0, 1)

@@ -46,7 +46,7 @@ class _Writer:
         if kind in (bytes, bytearray, memoryview):
             return {"$bytes": self.blob(bytes(x))}
         if kind is collections.Counter:
-            return {"$counter": [[self.value(k, path), n] for k, n in x.items()]}
+            return {"$counter": [[self.value(k, path), self.value(n, path)] for k, n in x.items()]}
         if kind is set:
             return {"$set": [self.value(v, path) for v in x]}
         if hasattr(x, "data_ptr"):
@@ -75,6 +75,7 @@ class _Writer:
 
             data = ctypes.string_at(line.address, line.size_bytes) if line.size_bytes else b""
             return {tag: [DTYPES[line.dtype][0], list(line.shape), self.blob(data)]}
+        x = x.astype(x.dtype.newbyteorder("<"))
         return {tag: [x.dtype.str, list(x.shape), self.blob(x.tobytes())]}
 
 
@@ -125,7 +126,7 @@ class _Reader:
         if tag == "$bytes":
             return self.blob(x)
         if tag == "$counter":
-            return collections.Counter({self.value(k): n for k, n in x})
+            return collections.Counter({self.value(k): self.value(n) for k, n in x})
         if tag == "$set":
             return {self.value(v) for v in x}
         if tag == "$tensor":

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Any, NamedTuple, Union
 
 from . import _native
 from ._client import Client, milliseconds, pairs_of, text_of
 from ._errors import CorruptData, Error, InvalidArgument, NotFound
 from ._future import Future, Stage
+from ._graph import Graph
+from ._scope import Scope
 from ._tensors import DTYPES, Batch, Line, batch_of, checked, empty, number_of
 
 #: The key of metadata that says which tensors are the same memory as which others.
@@ -24,11 +26,11 @@ class Receipt(NamedTuple):
 
     name: str | None
     provider: str | None
-    driver: str | None  # that moved the bytes; "eager": the message did
+    driver: str | None  #: that moved the bytes; "eager" where the message did
     version: int
     step: int
     size_bytes: int
-    stored_at_ns: int  # wall clock
+    stored_at_ns: int  #: wall clock
     durable: bool
     verified: bool
     complete: bool
@@ -41,30 +43,35 @@ def receipt_of(request: _native.Request) -> Receipt:
 class TensorInfo(NamedTuple):
     """Describes a stored tensor. A part of a larger one has offsets and a global shape."""
 
-    dtype: str  # as safetensors spells it: "BF16"
+    dtype: str  #: as safetensors spells it, such as "BF16"
     shape: tuple[int, ...]
     offsets: tuple[int, ...] | None = None
     global_shape: tuple[int, ...] | None = None
 
 
 class ModelInfo(NamedTuple):
+    """Describes a stored model."""
+
     name: str
     provider: str | None
     version: int
     size_bytes: int
-    stored_at_ns: int
+    stored_at_ns: int  #: wall clock
     tensors: dict[str, TensorInfo]
     metadata: dict[str, str]
-    tied: dict[str, str]  # tensors that are the same as others, by those names
+    tied: dict[str, str]  #: tensors that are the same as others, by those names
+    graph: Graph  #: its architecture; a chain of layers where it was stored without one
 
 
 class ModelSummary(NamedTuple):
+    """A model, as a listing shows it."""
+
     name: str
     provider: str
     version: int
     size_bytes: int
     tensors: int
-    stored_at_ns: int
+    stored_at_ns: int  #: wall clock
     pinned: bool
 
 
@@ -96,19 +103,34 @@ def _version(of: int | None) -> int:
     return 0 if of is None else checked("version", of, 1, 2**63 - 1)
 
 
-def _model(request: _native.Request) -> ModelInfo:
+# What a load has to know of a model.
+class _Stored(NamedTuple):
+    version: int
+    tensors: dict[str, TensorInfo]
+    metadata: dict[str, str]
+    tied: dict[str, str]
+
+
+def _stored(request: _native.Request) -> _Stored:
     r = receipt_of(request)
     metadata = dict(request.metadata())
     aliases = tied_of(metadata, r.name or "")
+    return _Stored(r.version, infos(request), metadata, aliases)
+
+
+def _model(request: _native.Request) -> ModelInfo:
+    r = receipt_of(request)
+    _, tensors, metadata, tied = _stored(request)
     return ModelInfo(
         r.name or "",
         r.provider,
         r.version,
         r.size_bytes,
         r.stored_at_ns,
-        infos(request),
+        tensors,
         metadata,
-        aliases,
+        tied,
+        Graph._described(request, list(tensors)),
     )
 
 
@@ -136,15 +158,21 @@ class Repository:
         tensors: Mapping[str, object],
         *,
         metadata: Mapping[str, str] | None = None,
+        graph: Graph | None = None,
         pinned: bool = False,
         checksums: bool | None = None,
         timeout: float | None = None,
     ) -> Future[Receipt]:
         """Stores a model whole or not at all, as a new version.
 
+        ``graph`` is its architecture, see `millrace.torch.graph`. Without one, the names of the
+        tensors group them into a chain of layers.
+
         Raises: `InvalidArgument`, `TypeError` for what is no tensor; by the future: `NoSpace`,
         `Busy`, `NotFound` for a group without providers.
         """
+        if graph is not None and not isinstance(graph, Graph):
+            raise TypeError(f"graph: a millrace.Graph, not {type(graph).__name__}")
         batch, tied = batch_of(tensors, writable=False)
         pairs = pairs_of("metadata", metadata)
         if any(key == TIED for key, _ in pairs):
@@ -160,6 +188,7 @@ class Repository:
             pinned,
             0 if checksums is None else 1 if checksums else -1,
             pairs,
+            None if graph is None else graph._native_for(line.name for line in batch.lines),
         )
         return Future(Stage(request, receipt_of))
 
@@ -185,17 +214,11 @@ class Repository:
         model = text_of("model", model)
 
         def get(lines: Sequence[Line], number: int) -> _native.Request:
-            return self._client._native.get(
-                model,
-                _native.tensors(lines, batch.owners),
-                self.group,
-                milliseconds(timeout),
-                number,
-            )
+            return self._get(model, _native.tensors(lines, batch.owners), number, timeout)
 
         # Names may be those of tensors that were stored under the name of a tied one.
         def by_description(request: _native.Request) -> Stage[Receipt]:
-            info = _model(request)
+            info = _stored(request)
             lines = []
             for name, first in tied.items():
                 one, other = info.tied.get(first, first), info.tied.get(name, name)
@@ -260,7 +283,7 @@ class Repository:
             return Stage(self._describe(model, version), read)
 
         def read(request: _native.Request) -> Stage[dict[str, Any]] | dict[str, Any]:
-            info = _model(request)
+            info = _stored(request)
             out: dict[str, Any] = {}
             batch = Batch()
             for name in wanted if wanted is not None else (*info.tensors, *info.tied):
@@ -274,9 +297,7 @@ class Repository:
             if not keep:
                 return {}
             batch.synchronize()
-            got = self._client._native.get(
-                model, batch.native(), self.group, milliseconds(timeout), _version(version)
-            )
+            got = self._get(model, batch.native(), _version(version), timeout)
             return Stage(
                 got,
                 lambda _: {n: t for n, t in out.items() if n in keep},
@@ -300,8 +321,8 @@ class Repository:
 
         They are those of one version. `NotFound` says that a newer one has taken its place.
         """
-        info = self.describe(model, version=version).result(timeout)
-        return SafeOpen(self, info, framework, device, timeout)
+        info = Future(Stage(self._describe(model, version), _stored)).result(timeout)
+        return SafeOpen(self, model, info, framework, device, timeout)
 
     def describe(self, model: str, *, version: int | None = None) -> Future[ModelInfo]:
         """Describes a model: its tensors and its metadata."""
@@ -337,6 +358,19 @@ class Repository:
         )
         return Future(Stage(request, lambda r: receipt_of(r).version))
 
+    def _get(
+        self, model: str, targets: _native.Tensors, version: int, timeout: float | None
+    ) -> _native.Request:
+        return self._client._native.get(
+            model, targets, self.group, milliseconds(timeout), version
+        )
+
+    def _load(
+        self, model: str, batch: Batch, version: int, timeout: float | None
+    ) -> Future[Receipt]:
+        """Loads into the tensors of a batch, which no work of a GPU uses."""
+        return Future(Stage(self._get(model, batch.native(), version, timeout), receipt_of))
+
     def _describe(self, model: str, version: int | None) -> _native.Request:
         return self._client._native.describe(
             self.group, text_of("model", model), _version(version)
@@ -355,18 +389,20 @@ def _target(
     return out
 
 
-class SafeOpen:
+class SafeOpen(Scope):
     """A stored model with the methods of ``safetensors.safe_open``. A context manager."""
 
     def __init__(
         self,
         repository: Repository,
-        info: ModelInfo,
+        model: str,
+        info: _Stored,
         framework: str,
         device: object,
         timeout: float | None,
     ) -> None:
         self._repository = repository
+        self._model = model
         self._info = info
         self._framework = framework
         self._device = device
@@ -388,7 +424,7 @@ class SafeOpen:
     def get_slice(self, name: str) -> Slice:
         first = self._info.tied.get(name, name)
         if first not in self._info.tensors:
-            raise NotFound(f"{self._info.name}: it has no tensor {name}")
+            raise NotFound(f"{self._model}: it has no tensor {name}")
         return Slice(self, first, self._info.tensors[first])
 
     def _box(self, name: str, dtype: int, begin: Sequence[int], shape: Sequence[int]) -> Any:
@@ -397,26 +433,10 @@ class SafeOpen:
         line = batch.add(name, out, writable=True)
         batch.lines[-1] = line._replace(offsets=begin)
         batch.synchronize()
-        repository = self._repository
-        request = repository._client._native.get(
-            self._info.name,
-            batch.native(),
-            repository.group,
-            milliseconds(self._timeout),
-            self._info.version,
-        )
-        Future(Stage(request, receipt_of)).result()
+        self._repository._load(self._model, batch, self._info.version, self._timeout).result()
         return out
 
-    def __enter__(self) -> SafeOpen:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         pass
 
 

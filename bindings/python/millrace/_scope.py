@@ -17,12 +17,11 @@ class OfProcess:
         raise TypeError(self._belongs)
 
 
-class Closing(OfProcess):
-    """A context manager that closes a checkpointer; after an exception that one is what counts."""
+class Scope:
+    """A context manager that ends with its block."""
 
-    _belongs = "a checkpointer belongs to its process"
-
-    def close(self, finished: bool = False) -> None:
+    def _leave(self, failed: bool) -> None:
+        """Ends it. ``failed``: by an exception, which is what counts then."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -34,8 +33,20 @@ class Closing(OfProcess):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._leave(kind is not None)
+
+
+class Closing(OfProcess, Scope):
+    """A checkpointer, which its block closes."""
+
+    _belongs = "a checkpointer belongs to its process"
+
+    def close(self, finished: bool = False) -> None:
+        raise NotImplementedError
+
+    def _leave(self, failed: bool) -> None:
         try:
-            self.close(finished=kind is None)
+            self.close(finished=not failed)
         except Error:
-            if kind is None:
+            if not failed:
                 raise

@@ -5,6 +5,7 @@ Nothing is copied here. PyTorch and NumPy are not imported: their objects say wh
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import sys
@@ -91,6 +92,8 @@ class Batch:
     def _describe(self, name: str, tensor: Any, writable: bool) -> Line:
         if not isinstance(name, str):
             raise TypeError(f"the name of a tensor is a str, not {type(name).__name__}")
+        if "\0" in name or not name.isascii() and not _is_utf8(name):
+            raise InvalidArgument(f"the name of a tensor, {name!r}, is no text in UTF-8 without NUL")
         if hasattr(tensor, "data_ptr"):
             return self._torch(name, tensor)
         if hasattr(tensor, "__cuda_array_interface__"):
@@ -190,6 +193,14 @@ class Batch:
         )
 
 
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def number_of(dtype: str) -> int:
     """Returns the number of an element type by safetensors' name for it."""
     return _by_name[dtype]
@@ -266,29 +277,20 @@ def batch_of(
     return batch, tied
 
 
-def empty(
-    framework: str, dtype: int, shape: Sequence[int], device: Any, raw: bool
-) -> Any:
-    """Makes a tensor of PyTorch (``"pt"``) or an array of NumPy (``"np"``), without elements."""
-    _, name, bits = DTYPES[dtype]
-    if raw:
-        shape = [bits * math.prod(shape) // 8] if bits % 8 else [*shape, bits // 8]
-        name = "uint8"
-    if framework in ("pt", "torch", "pytorch"):
-        import torch
+def _type_in_torch(name: str, bits: int, remedy: str) -> Any:
+    import torch
 
-        kind = getattr(torch, name, None)
-        if kind is None or bits % 8 and not raw:
-            raise InvalidArgument(
-                f"this version of PyTorch has no elements of {name}; ask with raw=True"
-            )
-        return torch.empty(tuple(shape), dtype=kind, device=device)
-    if framework not in ("np", "numpy"):
-        raise InvalidArgument(f'framework: "pt" or "np", not {framework!r}')
+    kind = getattr(torch, name, None)
+    if kind is None or bits < 8:
+        raise InvalidArgument(f"this version of PyTorch has no elements of {name}; {remedy}")
+    return kind
+
+
+def _type_in_numpy(name: str, bits: int, remedy: str) -> Any:
     import numpy
 
     try:
-        return numpy.empty(tuple(shape), dtype=name)
+        return numpy.dtype(name)
     except TypeError:
         pass
     try:
@@ -296,8 +298,93 @@ def empty(
 
         if bits < 8:
             raise AttributeError
-        return numpy.empty(tuple(shape), dtype=getattr(ml_dtypes, name))
+        return numpy.dtype(getattr(ml_dtypes, name))
     except (ImportError, AttributeError):
         raise InvalidArgument(
-            f"NumPy has no elements of {name}; ask with raw=True, or install ml_dtypes"
+            f"NumPy has no elements of {name}; {remedy}, or install ml_dtypes"
         ) from None
+
+
+def _is_torch(framework: str) -> bool:
+    if framework in ("pt", "torch", "pytorch"):
+        return True
+    if framework in ("np", "numpy"):
+        return False
+    raise InvalidArgument(f'framework: "pt" or "np", not {framework!r}')
+
+
+def empty(framework: str, dtype: int, shape: Sequence[int], device: Any, raw: bool) -> Any:
+    """Makes a tensor of PyTorch (``"pt"``) or an array of NumPy (``"np"``), without elements."""
+    _, name, bits = DTYPES[dtype]
+    if raw:
+        shape = [bits * math.prod(shape) // 8] if bits % 8 else [*shape, bits // 8]
+        name, bits = "uint8", 8
+    remedy = "ask with raw=True"
+    if _is_torch(framework):
+        import torch
+
+        kind = _type_in_torch(name, bits, remedy)
+        return torch.empty(tuple(shape), dtype=kind, device=device)
+    import numpy
+
+    return numpy.empty(tuple(shape), dtype=_type_in_numpy(name, bits, remedy))
+
+
+def view(framework: str, dtype: int, shape: Sequence[int], memory: Any) -> Any:
+    """Makes a tensor or an array whose elements lie in a buffer, and which keeps the buffer."""
+    _, name, bits = DTYPES[dtype]
+    has_none = 0 in shape  # neither framework takes an empty buffer
+    if _is_torch(framework):
+        import torch
+
+        kind = _type_in_torch(name, bits, 'ask with framework="np"')
+        if has_none:
+            return torch.empty(tuple(shape), dtype=kind)
+        return torch.frombuffer(memory, dtype=kind).reshape(tuple(shape))
+    import numpy
+
+    kind = _type_in_numpy(name, bits, 'ask with framework="pt"')
+    if has_none:
+        return numpy.empty(tuple(shape), dtype=kind)
+    return numpy.frombuffer(memory, dtype=kind).reshape(tuple(shape))
+
+
+def view_on(device: Any, dtype: int, shape: Sequence[int], memory: Any) -> Any:
+    """Makes a tensor of PyTorch whose elements lie in memory of a GPU, and which keeps it."""
+    import torch
+
+    _, name, bits = DTYPES[dtype]
+    kind = _type_in_torch(name, bits, "choose other fields")
+    if 0 in shape:
+        return torch.empty(tuple(shape), dtype=kind, device=device)
+    return torch.as_tensor(memory, device=device).view(kind).reshape(tuple(shape))
+
+
+def gpu(device: Any, framework: str) -> Any:
+    """Returns PyTorch's device of CUDA with its number; ``None`` for memory of the host."""
+    if device is None or str(device) == "cpu":
+        return None
+    if not _is_torch(framework):
+        raise InvalidArgument('device: what lies on a GPU are tensors of PyTorch: framework="pt"')
+    import torch
+
+    try:
+        found = torch.device(device)
+    except RuntimeError as e:
+        raise InvalidArgument(f"device: {e}") from None
+    if found.type != "cuda":
+        raise InvalidArgument(f"device: {device}; batches can go to cpu and to cuda")
+    if not torch.cuda.is_available():
+        raise InvalidArgument(f"device: {device}, and this PyTorch finds no GPU that it can use")
+    return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)
+
+
+def integers(framework: str, name: str, memory: bytearray) -> Any:
+    """Makes a vector of a type by NumPy's name, whose elements lie in a buffer."""
+    dtype = _number_of[name]
+    return view(framework, dtype, [len(memory) * 8 // DTYPES[dtype][2]], memory)
+
+
+def parts(whole: Any, offsets: Iterable[int]) -> list[Any]:
+    """Returns the views of a tensor or an array between offsets along its first dimension."""
+    return [whole[begin:end] for begin, end in itertools.pairwise(offsets)]

@@ -1,5 +1,5 @@
 // Clients: what they begin, as methods that return requests.
-#include "request.hpp"
+#include "data.hpp"
 #include "tensors.hpp"
 
 #include <string>
@@ -39,12 +39,15 @@ PyObject* begin(PyObject* self, PyObject* keeps, F&& call) {
 
 PyObject* put(PyObject* self, PyObject* args) {
   const char *model, *group;
-  PyObject *list, *metadata;
+  PyObject *list, *metadata, *graph;
   int pinned, checksums;
   long long timeout_ms;
   if (!PyArg_ParseTuple(
-        args, "sO!zLpiO:put", &model, type_of<tensors>, &list, &group, &timeout_ms, &pinned,
-        &checksums, &metadata))
+        args, "sO!zLpiOO:put", &model, type_of<tensors>, &list, &group, &timeout_ms, &pinned,
+        &checksums, &metadata, &graph))
+    return nullptr;
+  layers* its_layers = nullptr;
+  if (graph != Py_None && !need<layers>(graph, &its_layers))
     return nullptr;
   pairs meta;
   if (!meta.read(metadata))
@@ -57,6 +60,10 @@ PyObject* put(PyObject* self, PyObject* args) {
   o.checksums = checksums;
   o.metadata = meta.all.data();
   o.metadata_count = meta.all.size();
+  if (its_layers) {
+    o.layers = its_layers->all.data();
+    o.layers_count = its_layers->all.size();
+  }
   auto& all = value_of<tensors>(list).all;
   return begin(self, list, [&](auto* c, auto** out) {
     return millrace_put(c, model, all.data(), all.size(), &o, out);
@@ -213,6 +220,24 @@ PyObject* erase_step(PyObject* self, PyObject* args) {
   });
 }
 
+// The calls whose arguments another source reads.
+using elsewhere = PyObject* (*)(millrace_client*, PyObject*);
+template <elsewhere call>
+PyObject* passed_on(PyObject* self, PyObject* args) {
+  auto keep = ref::to(self);
+  return call(value_of<client>(self).handle, args);
+}
+
+// The calls that take the name of a working set or a stream, or the beginning of names.
+using of_set = millrace_code (*)(millrace_client*, const char*, millrace_request**);
+template <of_set call>
+PyObject* by_set(PyObject* self, PyObject* args) {
+  const char* name;
+  if (!PyArg_ParseTuple(args, "s", &name))
+    return nullptr;
+  return begin(self, nullptr, [&](auto* c, auto** out) { return call(c, name, out); });
+}
+
 // Returns the request that gives the client. `options` is (secret, timeout, timeout of connecting,
 // bytes of staging, certificate, key, authority, users).
 PyObject* connect(PyObject*, PyObject* args) {
@@ -225,18 +250,15 @@ PyObject* connect(PyObject*, PyObject* args) {
         args, "zzLLKzzzO:connect", &address, &o.secret, &timeout_ms, &connect_timeout_ms,
         &staging_bytes, &o.certificate, &o.key, &o.authority, &users))
     return nullptr;
-  std::vector<const char*> trusted;
-  // The list keeps the strings.
-  if (!each(users, [&](PyObject* user) {
-        return trusted.emplace_back(PyUnicode_AsUTF8AndSize(user, nullptr)) != nullptr;
-      }))
+  texts trusted;
+  if (!trusted.read(users))
     return nullptr;
   o.struct_size = sizeof(o);
   o.timeout_ms = timeout_ms;
   o.connect_timeout_ms = connect_timeout_ms;
   o.staging_bytes = staging_bytes;
-  o.trust_users = trusted.data();
-  o.trust_users_count = trusted.size();
+  o.trust_users = trusted.all.data();
+  o.trust_users_count = trusted.all.size();
   return begun(nullptr, [&](auto** out) { return millrace_connect_begin(address, &o, out); });
 }
 
@@ -267,6 +289,20 @@ PyMethodDef methods[] = {
   {"describe_shard", safe<describe_shard>, METH_VARARGS, nullptr},
   {"erase_run", safe<by_name<millrace_erase_run>>, METH_VARARGS, nullptr},
   {"erase_step", safe<erase_step>, METH_VARARGS, nullptr},
+  {"preload", safe<passed_on<begin_preload>>, METH_VARARGS, nullptr},
+  {"append_to_set", safe<passed_on<begin_append_to_set>>, METH_VARARGS, nullptr},
+  {"describe_set", safe<by_set<millrace_describe_set>>, METH_VARARGS, nullptr},
+  {"create_stream", safe<passed_on<begin_create_stream>>, METH_VARARGS, nullptr},
+  {"describe_window", safe<passed_on<describe_window>>, METH_VARARGS, nullptr},
+  {"describe_stream", safe<passed_on<describe_stream>>, METH_VARARGS, nullptr},
+  {"open_producer", safe<passed_on<open_producer>>, METH_VARARGS, nullptr},
+  {"open_stream_reader", safe<passed_on<open_stream_reader>>, METH_VARARGS, nullptr},
+  {"end_stream", safe<by_set<millrace_stream_end>>, METH_VARARGS, nullptr},
+  {"remove_stream", safe<by_set<millrace_stream_remove>>, METH_VARARGS, nullptr},
+  {"list_streams", safe<by_set<millrace_list_streams>>, METH_VARARGS, nullptr},
+  {"list_sets", safe<by_set<millrace_list_sets>>, METH_VARARGS, nullptr},
+  {"unload", safe<by_set<millrace_unload>>, METH_VARARGS, nullptr},
+  {"open_set", safe<passed_on<begin_open_set>>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

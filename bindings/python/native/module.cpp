@@ -24,8 +24,18 @@ PyObject* set_errors(PyObject*, PyObject* callable) {
 // The thread that ends the interpreter; 0: none yet.
 std::atomic<pthread_t> ending = 0;
 
+// The threads that take the lock, and may not have seen that the interpreter ends.
+std::atomic<int> coming_back = 0;
+
+// From now on no other thread comes back. Those that do so already have the lock before this
+// returns.
 PyObject* set_ending(PyObject*, PyObject*) {
+  constexpr int waits_max = 1000;
   ending = pthread_self();
+  auto* state = PyEval_SaveThread();
+  for (int i = 0; coming_back > 0 && i < waits_max; ++i)
+    usleep(1000);
+  PyEval_RestoreThread(state);
   Py_RETURN_NONE;
 }
 
@@ -40,8 +50,7 @@ PyObject* version(PyObject*, PyObject*) { return PyUnicode_FromString(millrace_v
 
 // Returns (rank, world size, local rank, local world size, restart count, life, launcher, run id).
 PyObject* job(PyObject*, PyObject*) {
-  millrace_job_info info{};
-  info.struct_size = sizeof(info);
+  auto info = sized<millrace_job_info>();
   if (auto code = millrace_job(&info); code != MILLRACE_OK)
     return fail(code);
   return Py_BuildValue(
@@ -62,10 +71,16 @@ PyMethodDef functions[] = {
 
 } // namespace
 
-void unlocked::stay_if_ending() {
-  auto by = ending.load();
-  while (by != 0 && !pthread_equal(by, pthread_self()))
-    pause();
+void unlocked::come_back(PyThreadState* state) {
+  // Either this thread sees the end, or the one that ends sees this one; see `set_ending`.
+  ++coming_back;
+  if (auto by = ending.load(); by != 0 && !pthread_equal(by, pthread_self())) {
+    --coming_back;
+    for (;;)
+      pause();
+  }
+  PyEval_RestoreThread(state);
+  --coming_back;
 }
 
 PyObject* text(const char* of) {
@@ -105,9 +120,11 @@ PyMODINIT_FUNC PyInit__native() {
   ref module{PyModule_Create(&definition)};
   if (!module)
     return nullptr;
+  // Other threads of the parent do not come back in a child.
+  pthread_atfork(nullptr, nullptr, [] { coming_back = 0; });
   for (auto add :
-       {add_tensors, add_view, add_request, add_queue, add_client, add_node, add_checkpointer,
-        add_watch})
+       {add_tensors, add_layers, add_view, add_request, add_queue, add_client, add_node,
+        add_checkpointer, add_watch, add_sets, add_loaders, add_streams})
     if (!add(module.get()))
       return nullptr;
   return module.release();

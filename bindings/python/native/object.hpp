@@ -53,14 +53,11 @@ public:
   unlocked(const unlocked&) = delete;
   unlocked& operator=(const unlocked&) = delete;
   /// A daemon thread that comes back while the interpreter ends stays here, as in later versions of
-  /// Python. Earlier ones would unwind it.
-  ~unlocked() {
-    stay_if_ending();
-    PyEval_RestoreThread(state_);
-  }
+  /// Python. Earlier ones would unwind it, and that may not pass a destructor.
+  ~unlocked() { come_back(state_); }
 
 private:
-  static void stay_if_ending();
+  static void come_back(PyThreadState* state);
 
   PyThreadState* state_;
 };
@@ -157,6 +154,14 @@ ref tuple_of(const T* numbers, int count) {
   return out;
 }
 
+/// Returns a structure of the C interface with its size set.
+template <class T>
+T sized() {
+  T out{};
+  out.struct_size = sizeof(T);
+  return out;
+}
+
 /// Reads an argument "O" that must hold a T; for `PyArg_ParseTuple` with "O&".
 template <class T>
 int need(PyObject* object, void* out) {
@@ -183,6 +188,7 @@ bool succeeds(F&& f) {
 
 /// The tables of the types, and the functions of the module, by source.
 bool add_tensors(PyObject* module);
+bool add_layers(PyObject* module);
 bool add_view(PyObject* module);
 bool add_request(PyObject* module);
 bool add_queue(PyObject* module);
@@ -190,5 +196,8 @@ bool add_client(PyObject* module);
 bool add_node(PyObject* module);
 bool add_checkpointer(PyObject* module);
 bool add_watch(PyObject* module);
+bool add_sets(PyObject* module);
+bool add_loaders(PyObject* module);
+bool add_streams(PyObject* module);
 
 } // namespace millrace::python

@@ -1,6 +1,8 @@
 // Waits for requests, and reads what they have found.
 #include "request.hpp"
 
+#include "data.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <unordered_set>
@@ -91,13 +93,6 @@ PyObject* error(PyObject* self, PyObject*) {
   return error_of(code, millrace_error()).release();
 }
 
-template <class T>
-T sized() {
-  T out{};
-  out.struct_size = sizeof(T);
-  return out;
-}
-
 PyObject* receipt(PyObject* self, PyObject*) {
   auto out = sized<millrace_receipt>();
   if (auto code = millrace_request_receipt(value_of<request>(self).handle, &out);
@@ -118,24 +113,34 @@ PyObject* extra(PyObject* self, PyObject*) {
   return PyBytes_FromStringAndSize(static_cast<const char*>(bytes), static_cast<Py_ssize_t>(count));
 }
 
-// Returns the list of all lines, each read by `read` and made an object by `make`.
+// Returns the list of lines, each read by `read` and made an object by `make`: so many, or those
+// before the first one that is not found.
 template <class T, class Make>
 PyObject* lines(
-  PyObject* self, millrace_code (*read)(millrace_request*, std::size_t, T*), const Make& make) {
-  auto* handle = value_of<request>(self).handle;
+  PyObject* self, millrace_code (*read)(millrace_request*, std::size_t, T*), const Make& make,
+  std::size_t count) {
   ref list{PyList_New(0)};
-  auto count = list ? millrace_request_count(handle) : 0;
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; list && i < count; ++i) {
     T line{};
     if constexpr (requires { line.struct_size; })
       line.struct_size = sizeof(T);
-    if (auto code = read(handle, i, &line); code != MILLRACE_OK)
+    auto code = read(value_of<request>(self).handle, i, &line);
+    if (code == MILLRACE_NOT_FOUND)
+      break;
+    if (code != MILLRACE_OK)
       return fail(code);
     ref item{make(line)};
     if (!item || PyList_Append(list.get(), item.get()) != 0)
       return nullptr;
   }
   return list.release();
+}
+
+// For what the request has counted.
+template <class T, class Make>
+PyObject* lines(
+  PyObject* self, millrace_code (*read)(millrace_request*, std::size_t, T*), const Make& make) {
+  return lines(self, read, make, millrace_request_count(value_of<request>(self).handle));
 }
 
 PyObject* models(PyObject* self, PyObject*) {
@@ -160,6 +165,45 @@ PyObject* steps(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* sets(PyObject* self, PyObject*) {
+  return lines<millrace_set>(
+    self, millrace_request_set, [](const millrace_set& s) { return tuple_of(s); });
+}
+
+// (name, node, owner, policy, what happens when it is full, time, the numbers of `describe_stream`)
+PyObject* streams(PyObject* self, PyObject*) {
+  return lines<millrace_stream_info>(
+    self, millrace_request_stream, [](const millrace_stream_info& s) {
+      return Py_BuildValue(
+        "(szsssKN)", s.name, s.provider, s.owner, s.policy, s.when_full, s.created_at_ns,
+        tuple_of(s));
+    });
+}
+
+// Of a preload or a description.
+PyObject* set_of(PyObject* self, PyObject*) {
+  auto out = sized<millrace_set>();
+  auto code = millrace_request_set(value_of<request>(self).handle, 0, &out);
+  return code == MILLRACE_OK ? tuple_of(out) : fail(code);
+}
+
+// (path, why) of the files that a preload has left out.
+PyObject* skipped(PyObject* self, PyObject*) {
+  return lines<millrace_skipped_file>(
+    self, millrace_request_skipped,
+    [](const millrace_skipped_file& f) { return Py_BuildValue("(NN)", text(f.path), text(f.why)); },
+    SIZE_MAX);
+}
+
+// Numbers of 64 bits: the bytes of samples, or their ids.
+template <auto Get>
+PyObject* numbers(PyObject* self, PyObject*) {
+  const std::uint64_t* all = nullptr;
+  std::size_t count = 0;
+  auto code = Get(value_of<request>(self).handle, &all, &count);
+  return code == MILLRACE_OK ? bytes_of(all, count * sizeof(std::uint64_t)) : fail(code);
+}
+
 // Returns a tuple, or None where there are no numbers.
 PyObject* place_of(const std::uint64_t* numbers, std::int32_t rank) {
   return numbers ? tuple_of(numbers, rank).release() : ref::to(Py_None).release();
@@ -174,21 +218,42 @@ PyObject* tensors_of(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* pair_of(const millrace_pair& pair) { return Py_BuildValue("(ss)", pair.key, pair.value); }
+
+// The attributes of a layer, as a list of tuples.
+ref attributes_of(const millrace_layer& l) {
+  ref list{PyList_New(0)};
+  for (std::size_t i = 0; list && i < l.attributes_count; ++i) {
+    ref item{pair_of(l.attributes[i])};
+    if (!item || PyList_Append(list.get(), item.get()) != 0)
+      return {};
+  }
+  return list;
+}
+
+// (label or None, kind, attributes, inputs, identity)
+PyObject* layers_of(PyObject* self, PyObject*) {
+  return lines<millrace_layer>(
+    self, millrace_request_layer,
+    [](const millrace_layer& l) {
+      return Py_BuildValue(
+        "(zsNNy#)", l.label, l.kind, attributes_of(l).release(),
+        tuple_of(l.inputs, static_cast<int>(l.inputs_count)).release(),
+        reinterpret_cast<const char*>(l.id), static_cast<Py_ssize_t>(sizeof(l.id)));
+    },
+    SIZE_MAX);
+}
+
+// The index of each tensor's layer; an empty list where there is no architecture.
+PyObject* tensor_layers(PyObject* self, PyObject*) {
+  return lines<std::uint32_t>(self, millrace_request_tensor_layer, [](std::uint32_t layer) {
+    return PyLong_FromUnsignedLong(layer);
+  });
+}
+
 PyObject* pairs(
   PyObject* self, millrace_code (*read)(millrace_request*, std::size_t, millrace_pair*)) {
-  ref list{PyList_New(0)};
-  for (std::size_t i = 0; list; ++i) {
-    millrace_pair pair{};
-    auto code = read(value_of<request>(self).handle, i, &pair);
-    if (code == MILLRACE_NOT_FOUND)
-      break;
-    if (code != MILLRACE_OK)
-      return fail(code);
-    ref item{Py_BuildValue("(ss)", pair.key, pair.value)};
-    if (!item || PyList_Append(list.get(), item.get()) != 0)
-      return nullptr;
-  }
-  return list.release();
+  return lines<millrace_pair>(self, read, pair_of, SIZE_MAX);
 }
 
 PyObject* metadata(PyObject* self, PyObject*) { return pairs(self, millrace_request_metadata); }
@@ -223,6 +288,20 @@ PyObject* checkpointer(PyObject* self, PyObject* keeps) {
   millrace_checkpointer* out = nullptr;
   auto code = millrace_request_checkpointer(value_of<request>(self).handle, &out);
   return code == MILLRACE_OK ? box_checkpointer(out, keeps) : fail(code);
+}
+
+PyObject* set_reader(PyObject* self, PyObject*) {
+  millrace_set_reader* out = nullptr;
+  auto code = millrace_request_set_reader(value_of<request>(self).handle, &out);
+  return code == MILLRACE_OK ? box_set_reader(out) : fail(code);
+}
+
+// None at the end of an epoch.
+PyObject* batch(PyObject* self, PyObject*) {
+  millrace_batch* out = nullptr;
+  if (auto code = millrace_request_batch(value_of<request>(self).handle, &out); code != MILLRACE_OK)
+    return fail(code);
+  return out ? box_batch(out) : ref::to(Py_None).release();
 }
 
 // Hands what an object had, which nothing refers to and whose tensors are in use, to the keeper.
@@ -281,12 +360,22 @@ PyMethodDef methods[] = {
   {"runs", safe<runs>, METH_NOARGS, nullptr},
   {"steps", safe<steps>, METH_NOARGS, nullptr},
   {"tensors", safe<tensors_of>, METH_NOARGS, nullptr},
+  {"layers", safe<layers_of>, METH_NOARGS, nullptr},
+  {"tensor_layers", safe<tensor_layers>, METH_NOARGS, nullptr},
   {"metadata", safe<metadata>, METH_NOARGS, nullptr},
   {"axes", safe<axes>, METH_NOARGS, nullptr},
+  {"sets", safe<sets>, METH_NOARGS, nullptr},
+  {"streams", safe<streams>, METH_NOARGS, nullptr},
+  {"set", safe<set_of>, METH_NOARGS, nullptr},
+  {"skipped", safe<skipped>, METH_NOARGS, nullptr},
+  {"sizes", safe<numbers<millrace_request_sizes>>, METH_NOARGS, nullptr},
+  {"samples", safe<numbers<millrace_request_samples>>, METH_NOARGS, nullptr},
   {"silent", safe<silent>, METH_NOARGS, nullptr},
   {"client", safe<client>, METH_NOARGS, nullptr},
   {"node", safe<node>, METH_NOARGS, nullptr},
   {"checkpointer", safe<checkpointer>, METH_O, nullptr},
+  {"set_reader", safe<set_reader>, METH_NOARGS, nullptr},
+  {"batch", safe<batch>, METH_NOARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -34,21 +34,14 @@ bool read_numbers(PyObject* from, std::deque<std::vector<T>>& rows, const T*& ou
 
 bool read_tensor(PyObject* line, tensors& out) {
   const char* name = nullptr;
-  Py_ssize_t name_bytes = 0;
   unsigned long long address = 0;
   int dtype = 0;
   PyObject *shape, *strides, *offsets, *global_shape;
   if (!PyArg_ParseTuple(
-        line, "s#KiOOOO", &name, &name_bytes, &address, &dtype, &shape, &strides, &offsets,
-        &global_shape))
+        line, "sKiOOOO", &name, &address, &dtype, &shape, &strides, &offsets, &global_shape))
     return false;
-  auto& kept = out.names.emplace_back(name, static_cast<std::size_t>(name_bytes));
-  if (kept.find('\0') != std::string::npos) {
-    PyErr_SetString(PyExc_ValueError, "the name of a tensor has a NUL");
-    return false;
-  }
   millrace_tensor t{};
-  t.name = kept.c_str();
+  t.name = out.names.emplace_back(name).c_str();
   t.data = reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
   t.dtype = dtype;
   auto rank = PySequence_Size(shape);

@@ -1,5 +1,5 @@
-// Descriptions of tensors in the form that the library takes. Made by Python, passed to the methods
-// of clients and checkpointers.
+// Descriptions of tensors and layers in the form that the library takes. Made by Python, passed to
+// the methods of clients and checkpointers.
 #pragma once
 
 #include "object.hpp"
@@ -18,6 +18,15 @@ struct tensors {
   std::deque<std::vector<std::int64_t>> strides;
   /// What keeps the memory of the tensors alive.
   ref owner;
+};
+
+/// Descriptions of the layers of an architecture.
+struct layers {
+  std::vector<millrace_layer> all;
+  /// What the descriptions point to.
+  std::deque<std::string> texts;
+  std::deque<std::vector<millrace_pair>> attributes;
+  std::deque<std::vector<std::uint32_t>> inputs;
 };
 
 } // namespace millrace::python

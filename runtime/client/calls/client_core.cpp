@@ -1,4 +1,5 @@
 // Connections of a client, and what it knows of the cluster.
+#include <millrace/actors/loader/data_options.hpp>
 #include <millrace/core/background_thread.hpp>
 #include <millrace/core/log.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
@@ -50,7 +51,8 @@ actors::directory directory_of(const config::settings& settings) {
   where.eager_bytes_max = settings.options.of<transport::fabric_options>().eager_bytes_max;
   for (auto& node : settings.nodes) {
     auto addresses = node.addresses();
-    where.nodes.push_back({node.name, addresses});
+    where.nodes.push_back(
+      {node.name, addresses, settings.options.of<actors::data_options>().capacity_bytes});
     for (auto& p : node.providers) {
       auto kind = storage::bucket_called(p.bucket);
       where.providers.push_back(
@@ -65,7 +67,9 @@ actors::directory directory_of(const config::settings& settings) {
 client_core::client_core(std::shared_ptr<engine> e, actors::directory where)
   : engine_(std::move(e)), where_(std::move(where)),
     layers_(engine_->settings().client.layer_cache_entries),
-    models_(engine_->settings().client.layer_cache_entries) {
+    models_(engine_->settings().client.layer_cache_entries),
+    reads_(std::make_shared<remote_reads>(
+      engine_->fabric(), engine_->settings().options.of<actors::read_options>())) {
   prepare_tables();
   if (engine_->made_in().is_here())
     caller_ = caf::actor_cast<caf::strong_actor_ptr>(engine_->system().spawn<actors::caller>());
@@ -174,6 +178,26 @@ void client_core::learn_view(const std::string& group, const group_view& view) {
   auto& known = views_[group];
   if (known.number <= view.number)
     known = view;
+}
+
+void client_core::remember_window(const std::string& set, open_options files) {
+  constexpr std::size_t windows_max = 1024;
+  std::lock_guard guard{mutex_};
+  std::erase_if(windows_, [&](auto& one) { return one.first == set; });
+  windows_.emplace_back(set, std::move(files));
+  if (windows_.size() > windows_max)
+    windows_.pop_front();
+}
+
+void client_core::forget_window(const std::string& set) {
+  std::lock_guard guard{mutex_};
+  std::erase_if(windows_, [&](auto& one) { return one.first == set; });
+}
+
+open_options client_core::window_files(const std::string& set) {
+  std::lock_guard guard{mutex_};
+  auto known = std::ranges::find_if(windows_, [&](auto& one) { return one.first == set; });
+  return known == windows_.end() ? open_options{} : known->second;
 }
 
 group_view client_core::known_view(const std::string& group) {

@@ -12,6 +12,8 @@
 #include <millrace/runtime/client/calls/known_models.hpp>
 #include <millrace/runtime/client/calls/layer_cache.hpp>
 #include <millrace/runtime/client/calls/parked_watches.hpp>
+#include <millrace/runtime/client/calls/remote_reads.hpp>
+#include <millrace/runtime/client/working_set.hpp>
 #include <millrace/runtime/node/engine.hpp>
 
 #include <chrono>
@@ -194,12 +196,14 @@ public:
     return done.get_future();
   }
 
-  /// Asks a node of the directory, by its name.
-  template <class Request, class Reply = actors::node_service::reply_of<Request>>
-  future<Reply> ask_node(const std::string& name, Request request) {
+  /// Asks a node of the directory, by its name; the node itself, or another target there.
+  template <
+    class Service = actors::node_service, class Request,
+    class Reply = typename Service::template reply_of<Request>>
+  future<Reply> ask_node(
+    const std::string& name, Request request, std::string_view target = actors::node_itself) {
     auto done = make_promise<Reply>();
-    ask_at<actors::node_service>(
-      name, std::string{actors::node_itself}, std::move(request), kept_until(done));
+    ask_at<Service>(name, std::string{target}, std::move(request), kept_until(done));
     return done.get_future();
   }
 
@@ -210,6 +214,14 @@ public:
   /// Returns the client's own staging memory. The first call begins to make it, on a thread of its
   /// own; until that has ended, or if it fails, the result is null.
   std::shared_ptr<memory_source> staging();
+  /// Remembers from which files, and how, this client has preloaded a window: of the last 1,024
+  /// windows, until it unloads them.
+  void remember_window(const std::string& set, open_options files);
+  void forget_window(const std::string& set);
+  /// Returns them; none for a set that it has not preloaded so.
+  open_options window_files(const std::string& set);
+  /// Returns what reads the working sets of other hosts.
+  const std::shared_ptr<remote_reads>& reads() const noexcept { return reads_; }
 
 private:
   explicit client_core(std::shared_ptr<engine> e, actors::directory where);
@@ -285,10 +297,12 @@ private:
   std::deque<known_provider> known_;         // they stay where they are
   std::map<std::string, std::size_t> found_; // by id, as nodes say of their own providers
   std::map<std::string, group_view> views_;  // newest of each group
+  std::deque<std::pair<std::string, open_options>> windows_; // files of those that were preloaded
   std::mutex mutex_;
   std::shared_ptr<const actors::service_table> here_; // null: all actors are in other processes
   std::map<std::string, std::shared_ptr<actors::remote_node>> remotes_;
   std::shared_ptr<memory_source> staging_;
+  const std::shared_ptr<remote_reads> reads_;
   std::thread makes_staging_;
   std::map<std::string, std::pair<layout, std::shared_ptr<const model_graph>>> chains_;
   std::map<std::pair<watched, std::size_t>, parked_watches> watches_; // in the caller only

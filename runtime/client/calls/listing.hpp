@@ -39,10 +39,21 @@ public:
   static future<listed<Item>> begin(
     std::shared_ptr<client_core> core, std::vector<std::size_t> providers, ask_page ask,
     const std::string& (*name_of)(const Item&)) {
+    std::vector<std::string> names;
+    names.reserve(providers.size());
+    for (auto provider : providers)
+      names.push_back(core->entry(provider).name);
+    return begin(std::move(core), std::move(providers), std::move(names), std::move(ask), name_of);
+  }
+  /// Lists what others keep that are asked by numbers, too, and have these names.
+  static future<listed<Item>> begin(
+    std::shared_ptr<client_core> core, std::vector<std::size_t> numbers,
+    std::vector<std::string> names, ask_page ask, const std::string& (*name_of)(const Item&)) {
     auto self = std::make_shared<listing>();
     self->done_ = core->make_promise<listed<Item>>();
     self->core_ = std::move(core);
-    self->providers_ = std::move(providers);
+    self->providers_ = std::move(numbers);
+    self->names_ = std::move(names);
     self->ask_ = std::move(ask);
     self->name_of_ = name_of;
     self->said_.resize(self->providers_.size());
@@ -79,7 +90,7 @@ private:
       return;
     listed<Item> out;
     for (std::size_t i = 0; i < said_.size(); ++i) {
-      auto& provider = core_->entry(providers_[i]).name;
+      auto& provider = names_[i];
       for (auto& item : said_[i].items)
         out.found.push_back({std::move(item), provider});
       if (!said_[i].why.ok())
@@ -95,6 +106,7 @@ private:
 
   std::shared_ptr<client_core> core_;
   std::vector<std::size_t> providers_;
+  std::vector<std::string> names_;
   ask_page ask_;
   const std::string& (*name_of_)(const Item&) = nullptr;
   promise<listed<Item>> done_;

@@ -127,7 +127,8 @@ struct c_node {
   millrace_node* node = nullptr;
   millrace_client* client = nullptr;
 
-  c_node() {
+  /// `more` are lines of the configuration.
+  explicit c_node(const std::string& more = {}) {
     config = dir.write(
       "node.yaml",
       "node: { name: n0, listen: 'unix:" + dir / "n0.sock" + "' }\n" +
@@ -135,7 +136,7 @@ struct c_node {
         "providers:\n"
         "  - { name: fast, capacity: 32MiB }\n"
         "  - { name: pool, group: pool, bucket: pmem, capacity: 32MiB, path: '" +
-        dir / "pool" + "' }\n");
+        dir / "pool" + "' }\n" + more);
     MUST(millrace_embed(config.c_str(), nullptr, &node));
     MUST(millrace_node_client(node, &client));
   }

@@ -55,6 +55,7 @@ VALUE(BUSY_REFUSE, 1);
 VALUE(SAVE_DIRECT, 0);
 VALUE(SAVE_SNAPSHOT, 1);
 VALUE(FOREVER, -1);
+VALUE(LOADER_STATE_BYTES, 512);
 
 SIZE(millrace_code, 4);
 SIZE(millrace_tensor, 72);
@@ -84,7 +85,7 @@ AT(millrace_client_options, authority, 56);
 AT(millrace_client_options, trust_users, 64);
 AT(millrace_client_options, trust_users_count, 72);
 
-SIZE(millrace_put_options, 48);
+SIZE(millrace_put_options, 64);
 AT(millrace_put_options, struct_size, 0);
 AT(millrace_put_options, group, 8);
 AT(millrace_put_options, timeout_ms, 16);
@@ -92,6 +93,18 @@ AT(millrace_put_options, pinned, 24);
 AT(millrace_put_options, checksums, 28);
 AT(millrace_put_options, metadata, 32);
 AT(millrace_put_options, metadata_count, 40);
+AT(millrace_put_options, layers, 48);
+AT(millrace_put_options, layers_count, 56);
+
+SIZE(millrace_layer, 80);
+AT(millrace_layer, label, 0);
+AT(millrace_layer, kind, 8);
+AT(millrace_layer, attributes, 16);
+AT(millrace_layer, attributes_count, 24);
+AT(millrace_layer, inputs, 32);
+AT(millrace_layer, inputs_count, 40);
+AT(millrace_layer, id, 48);
+AT(millrace_layer, reserved, 64);
 
 SIZE(millrace_get_options, 32);
 AT(millrace_get_options, struct_size, 0);
@@ -167,6 +180,161 @@ AT(millrace_job_info, life, 48);
 AT(millrace_job_info, launcher, 56);
 AT(millrace_job_info, run_id, 88);
 
+SIZE(millrace_preload_options, 112);
+AT(millrace_preload_options, struct_size, 0);
+AT(millrace_preload_options, timeout_ms, 8);
+AT(millrace_preload_options, progress, 16);
+AT(millrace_preload_options, context, 24);
+AT(millrace_preload_options, kind, 32);
+AT(millrace_preload_options, fields, 40);
+AT(millrace_preload_options, fields_count, 48);
+AT(millrace_preload_options, labels, 56);
+AT(millrace_preload_options, on_error, 64);
+AT(millrace_preload_options, while_used, 72);
+AT(millrace_preload_options, servers, 76);
+AT(millrace_preload_options, decode, 80);
+AT(millrace_preload_options, decode_count, 88);
+AT(millrace_preload_options, image_pixels_max, 96);
+AT(millrace_preload_options, window_bytes, 104);
+
+SIZE(millrace_open_set_options, 48);
+AT(millrace_open_set_options, struct_size, 0);
+AT(millrace_open_set_options, files, 8);
+AT(millrace_open_set_options, files_count, 16);
+AT(millrace_open_set_options, preloaded, 24);
+AT(millrace_open_set_options, appended, 32);
+AT(millrace_open_set_options, appended_count, 40);
+
+SIZE(millrace_skipped_file, 32);
+AT(millrace_skipped_file, struct_size, 0);
+AT(millrace_skipped_file, path, 8);
+AT(millrace_skipped_file, why, 16);
+AT(millrace_skipped_file, code, 24);
+AT(millrace_skipped_file, reserved, 28);
+
+SIZE(millrace_set, 112);
+AT(millrace_set, struct_size, 0);
+AT(millrace_set, name, 8);
+AT(millrace_set, provider, 16);
+AT(millrace_set, owner, 24);
+AT(millrace_set, samples, 32);
+AT(millrace_set, fields, 40);
+AT(millrace_set, size_bytes, 48);
+AT(millrace_set, identity, 56);
+AT(millrace_set, preloaded_at_ns, 64);
+AT(millrace_set, existed, 72);
+AT(millrace_set, while_used, 76);
+AT(millrace_set, servers, 80);
+AT(millrace_set, appends, 84);
+AT(millrace_set, window_bytes, 88);
+AT(millrace_set, left_out, 96);
+AT(millrace_set, left_out_count, 104);
+
+SIZE(millrace_window_info, 80);
+AT(millrace_window_info, struct_size, 0);
+AT(millrace_window_info, size_bytes, 8);
+AT(millrace_window_info, kept_bytes, 16);
+AT(millrace_window_info, kept, 24);
+AT(millrace_window_info, given, 32);
+AT(millrace_window_info, missing, 40);
+AT(millrace_window_info, written, 48);
+AT(millrace_window_info, refused, 56);
+AT(millrace_window_info, evicted, 64);
+AT(millrace_window_info, damaged, 72);
+
+SIZE(millrace_loader_options, 96);
+AT(millrace_loader_options, struct_size, 0);
+AT(millrace_loader_options, batch_size, 8);
+AT(millrace_loader_options, rank, 16);
+AT(millrace_loader_options, world_size, 24);
+AT(millrace_loader_options, seed, 32);
+AT(millrace_loader_options, epoch, 40);
+AT(millrace_loader_options, shuffle, 48);
+AT(millrace_loader_options, remainder, 56);
+AT(millrace_loader_options, fields, 64);
+AT(millrace_loader_options, fields_count, 72);
+AT(millrace_loader_options, prefetch, 80);
+AT(millrace_loader_options, reserved, 84);
+AT(millrace_loader_options, device, 88);
+
+SIZE(millrace_stream_options, 56);
+AT(millrace_stream_options, struct_size, 0);
+AT(millrace_stream_options, capacity, 8);
+AT(millrace_stream_options, policy, 16);
+AT(millrace_stream_options, when_full, 24);
+AT(millrace_stream_options, producers, 32);
+AT(millrace_stream_options, seed, 40);
+AT(millrace_stream_options, threshold, 48);
+
+SIZE(millrace_stream_info, 184);
+AT(millrace_stream_info, struct_size, 0);
+AT(millrace_stream_info, capacity, 8);
+AT(millrace_stream_info, size_bytes, 16);
+AT(millrace_stream_info, producers, 24);
+AT(millrace_stream_info, producers_ended, 32);
+AT(millrace_stream_info, readers, 40);
+AT(millrace_stream_info, appended, 48);
+AT(millrace_stream_info, given, 56);
+AT(millrace_stream_info, repeated, 64);
+AT(millrace_stream_info, dropped, 72);
+AT(millrace_stream_info, replaced, 80);
+AT(millrace_stream_info, present, 88);
+AT(millrace_stream_info, writing, 96);
+AT(millrace_stream_info, reading, 104);
+AT(millrace_stream_info, append_waits, 112);
+AT(millrace_stream_info, take_waits, 120);
+AT(millrace_stream_info, ended, 128);
+AT(millrace_stream_info, reserved, 132);
+AT(millrace_stream_info, name, 136);
+AT(millrace_stream_info, provider, 144);
+AT(millrace_stream_info, owner, 152);
+AT(millrace_stream_info, policy, 160);
+AT(millrace_stream_info, when_full, 168);
+AT(millrace_stream_info, created_at_ns, 176);
+
+SIZE(millrace_producer_options, 16);
+AT(millrace_producer_options, struct_size, 0);
+AT(millrace_producer_options, in_flight, 8);
+AT(millrace_producer_options, reserved, 12);
+
+SIZE(millrace_stream_reader_options, 24);
+AT(millrace_stream_reader_options, struct_size, 0);
+AT(millrace_stream_reader_options, batch_size, 8);
+AT(millrace_stream_reader_options, batches, 16);
+AT(millrace_stream_reader_options, reserved, 20);
+
+SIZE(millrace_loader_info, 160);
+AT(millrace_loader_info, struct_size, 0);
+AT(millrace_loader_info, batches_per_epoch, 8);
+AT(millrace_loader_info, batches_left, 16);
+AT(millrace_loader_info, epoch, 24);
+AT(millrace_loader_info, position, 32);
+AT(millrace_loader_info, batches, 40);
+AT(millrace_loader_info, samples, 48);
+AT(millrace_loader_info, bytes, 56);
+AT(millrace_loader_info, ready, 64);
+AT(millrace_loader_info, reading, 72);
+AT(millrace_loader_info, held, 80);
+AT(millrace_loader_info, waits, 88);
+AT(millrace_loader_info, waited_ns, 96);
+AT(millrace_loader_info, ring_bytes, 104);
+AT(millrace_loader_info, samples_from_files, 112);
+AT(millrace_loader_info, remote_limit_bytes, 120);
+AT(millrace_loader_info, remote_inflight_bytes, 128);
+AT(millrace_loader_info, remote_inflight_stages, 136);
+AT(millrace_loader_info, remote_stages, 144);
+AT(millrace_loader_info, samples_from_window, 152);
+
+SIZE(millrace_batch_info, 64);
+AT(millrace_batch_info, struct_size, 0);
+AT(millrace_batch_info, epoch, 8);
+AT(millrace_batch_info, position, 16);
+AT(millrace_batch_info, rows, 24);
+AT(millrace_batch_info, ids_count, 32);
+AT(millrace_batch_info, ids, 40);
+AT(millrace_batch_info, mask, 48);
+AT(millrace_batch_info, fields, 56);
+
 /* The type of every function: a declaration of another type does not compile. */
 const char* millrace_version(void);
 uint32_t millrace_version_number(void);
@@ -199,6 +367,9 @@ millrace_code millrace_await(
 millrace_code millrace_describe(
   millrace_client* client, const char* group, const char* model, uint64_t version,
   millrace_request** request);
+millrace_code millrace_identify_layers(
+  const millrace_layer* layers, size_t layers_count, const millrace_tensor* tensors, size_t count,
+  unsigned char* ids);
 millrace_code millrace_list(
   millrace_client* client, const char* group, const char* prefix, millrace_request** request);
 millrace_code millrace_erase(
@@ -270,6 +441,10 @@ millrace_code millrace_request_run(millrace_request* request, size_t index, mill
 millrace_code millrace_request_step(millrace_request* request, size_t index, millrace_step* step);
 millrace_code millrace_request_tensor(
   millrace_request* request, size_t index, millrace_tensor* tensor);
+millrace_code millrace_request_layer(
+  millrace_request* request, size_t index, millrace_layer* layer);
+millrace_code millrace_request_tensor_layer(
+  millrace_request* request, size_t index, uint32_t* layer);
 millrace_code millrace_request_metadata(
   millrace_request* request, size_t index, millrace_pair* pair);
 millrace_code millrace_request_axis(millrace_request* request, size_t index, millrace_pair* pair);
@@ -282,3 +457,98 @@ millrace_code millrace_queue_poll(
   millrace_queue* queue, uint64_t* tokens, size_t count, int64_t timeout_ms, size_t* taken);
 void millrace_queue_release(millrace_queue* queue);
 millrace_code millrace_job(millrace_job_info* job);
+millrace_code millrace_append_to_set(
+  millrace_client* client, const char* set, const char* const* files, size_t count,
+  const millrace_preload_options* options, millrace_request** request);
+millrace_code millrace_preload(
+  millrace_client* client, const char* set, const char* const* files, size_t count,
+  const millrace_preload_options* options, millrace_request** request);
+millrace_code millrace_describe_set(
+  millrace_client* client, const char* set, millrace_request** request);
+millrace_code millrace_describe_window(
+  millrace_client* client, const char* set, millrace_window_info* info);
+millrace_code millrace_list_sets(
+  millrace_client* client, const char* prefix, millrace_request** request);
+millrace_code millrace_unload(millrace_client* client, const char* set, millrace_request** request);
+millrace_code millrace_request_set(millrace_request* request, size_t index, millrace_set* set);
+millrace_code millrace_request_skipped(
+  millrace_request* request, size_t index, millrace_skipped_file* file);
+millrace_code millrace_open_set(
+  millrace_client* client, const char* set, millrace_set_reader** reader);
+millrace_code millrace_open_set_begin(
+  millrace_client* client, const char* set, millrace_request** request);
+millrace_code millrace_open_set_with(
+  millrace_client* client, const char* set, const millrace_open_set_options* options,
+  millrace_set_reader** reader);
+millrace_code millrace_open_set_with_begin(
+  millrace_client* client, const char* set, const millrace_open_set_options* options,
+  millrace_request** request);
+millrace_code millrace_request_set_reader(millrace_request* request, millrace_set_reader** reader);
+millrace_code millrace_set_reader_describe(const millrace_set_reader* reader, millrace_set* set);
+millrace_code millrace_set_reader_field(
+  const millrace_set_reader* reader, size_t field, millrace_tensor* tensor);
+uint64_t millrace_set_reader_samples_from_files(const millrace_set_reader* reader);
+uint64_t millrace_set_reader_samples_from_window(const millrace_set_reader* reader);
+millrace_code millrace_set_reader_sizes(
+  millrace_set_reader* reader, size_t field, const uint64_t* ids, size_t count,
+  millrace_request** request);
+millrace_code millrace_request_sizes(
+  millrace_request* request, const uint64_t** sizes, size_t* count);
+millrace_code millrace_read_batch(
+  millrace_set_reader* reader, size_t field, const uint64_t* ids, size_t count, void* into,
+  size_t into_bytes, millrace_request** request);
+void millrace_set_reader_release(millrace_set_reader* reader);
+millrace_code millrace_loader_create(
+  millrace_set_reader* reader, const millrace_loader_options* options, millrace_loader** loader);
+millrace_code millrace_next(millrace_loader* loader, millrace_batch** batch);
+millrace_code millrace_next_begin(millrace_loader* loader, millrace_request** request);
+millrace_code millrace_stream_create(
+  millrace_client* client, const char* stream, const millrace_tensor* fields, size_t count,
+  const millrace_stream_options* options, millrace_request** request);
+millrace_code millrace_stream_describe(
+  millrace_client* client, const char* stream, millrace_stream_info* info);
+millrace_code millrace_list_streams(
+  millrace_client* client, const char* prefix, millrace_request** request);
+millrace_code millrace_request_stream(
+  millrace_request* request, size_t index, millrace_stream_info* stream);
+millrace_code millrace_stream_end(
+  millrace_client* client, const char* stream, millrace_request** request);
+millrace_code millrace_stream_remove(
+  millrace_client* client, const char* stream, millrace_request** request);
+millrace_code millrace_open_producer(
+  millrace_client* client, const char* stream, const millrace_producer_options* options,
+  millrace_producer** producer);
+size_t millrace_producer_fields(const millrace_producer* producer);
+millrace_code millrace_producer_field(
+  const millrace_producer* producer, size_t field, millrace_tensor* tensor);
+size_t millrace_stream_reader_fields(const millrace_stream_reader* reader);
+millrace_code millrace_stream_reader_field(
+  const millrace_stream_reader* reader, size_t field, millrace_tensor* tensor);
+millrace_code millrace_append(
+  millrace_producer* producer, const millrace_tensor* sample, size_t count,
+  millrace_request** request);
+millrace_code millrace_producer_end(millrace_producer* producer, millrace_request** request);
+void millrace_producer_release(millrace_producer* producer);
+millrace_code millrace_open_stream_reader(
+  millrace_client* client, const char* stream, const millrace_stream_reader_options* options,
+  millrace_stream_reader** reader);
+millrace_code millrace_stream_next(
+  millrace_stream_reader* reader, uint64_t samples, int64_t timeout_ms, millrace_batch** batch);
+millrace_code millrace_stream_next_begin(
+  millrace_stream_reader* reader, uint64_t samples, int64_t timeout_ms, millrace_request** request);
+void millrace_stream_reader_release(millrace_stream_reader* reader);
+millrace_code millrace_request_batch(millrace_request* request, millrace_batch** batch);
+millrace_code millrace_loader_state(const millrace_loader* loader, char* text, size_t text_bytes);
+millrace_code millrace_loader_seek(millrace_loader* loader, const char* state);
+millrace_code millrace_loader_set_epoch(millrace_loader* loader, uint64_t epoch);
+millrace_code millrace_loader_describe(const millrace_loader* loader, millrace_loader_info* info);
+millrace_code millrace_loader_processors(
+  const millrace_loader* loader, char* text, size_t text_bytes);
+void millrace_loader_release(millrace_loader* loader);
+millrace_code millrace_batch_describe(const millrace_batch* batch, millrace_batch_info* info);
+millrace_code millrace_batch_field(
+  const millrace_batch* batch, size_t field, millrace_tensor* tensor);
+millrace_code millrace_batch_offsets(
+  const millrace_batch* batch, size_t field, const uint64_t** offsets, size_t* count);
+millrace_code millrace_batch_follow(const millrace_batch* batch, void* cuda_stream);
+void millrace_batch_release(millrace_batch* batch);

@@ -1,5 +1,7 @@
 """A node with models and a pool for checkpoints in this process, for all tests of a file."""
 
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import millrace as mr
 CONFIGURATION = """
 node: {{ name: n0, listen: 'unix:{0}/n0.sock' }}
 staging: {{ size: 16MiB }}
+data: {{ capacity: 64MiB, region_size: 1MiB }}
 providers:
   - {{ name: fast, capacity: 1GiB }}
   - {{ name: pool, group: pool, bucket: pmem, capacity: 1GiB, path: '{0}/pool' }}
@@ -51,8 +54,6 @@ def run_python(node):
     """Runs a program in Python, which finds the node at MILLRACE_ADDRESS; returns it when it has ended."""
 
     def run(source: str, *, status: int = 0, timeout: float = 120) -> subprocess.CompletedProcess:
-        import os
-
         done = subprocess.run(
             [sys.executable, "-c", source],
             env={**os.environ, "MILLRACE_ADDRESS": node.address},
@@ -85,6 +86,24 @@ def fail_a_save(ck):
             assert isinstance(refused, mr.Busy)
             return step + 2
     raise AssertionError("no save was refused later")
+
+
+# A line for each test, where a file is asked for.
+def pytest_runtest_logreport(report):
+    path = os.environ.get("MILLRACE_TEST_JSON")
+    if path is None or (report.when != "call" and report.passed):
+        return
+    why = str(report.longrepr[2]) if report.skipped else str(report.longrepr or "")[-400:]
+    line = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 3)}
+    with open(path, "a") as file:
+        file.write(json.dumps({**line, **({"why": why} if why else {})}) + "\n")
+
+
+# A file that is skipped whole, or cannot be read.
+def pytest_collectreport(report):
+    if not report.passed and report.nodeid.endswith(".py"):
+        report.when, report.duration = "call", 0.0
+        pytest_runtest_logreport(report)
 
 
 # The line that scripts/test adds up, and what was skipped.

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ main()
 """
 
 
-def run(node, name, *arguments):
+def run(node, name, *arguments, status=0):
     done = subprocess.run(
         [sys.executable, EXAMPLES / name, *arguments],
         env={**os.environ, "MILLRACE_ADDRESS": node.address},
@@ -29,7 +30,7 @@ def run(node, name, *arguments):
         text=True,
         timeout=240,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
 
@@ -52,6 +53,57 @@ def test_train_resnet(node, small):
     second = run(node, "train_resnet.py", "--name", f"parts{small}", "--steps", "4", *more)
     assert "begins anew" in first and "goes on after step 2" in second
     assert losses(first) + losses(second) == losses(whole)
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_transfer_learning(node, small):
+    pytest.importorskip("torch")
+    if not small:
+        pytest.importorskip("torchvision")
+    said = run(node, "transfer_learning.py", "--steps", "3", *(["--small"] if small else []))
+    head = "backbone.5" if small else "backbone.fc"
+    assert f"its own: {head}.weight, {head}.bias" in said
+    stored, taken = (int(n) for n in re.findall(r"(\d+) bytes", said))
+    assert 0 < taken < stored
+
+
+def test_train_digits(node, tmp_path):
+    pytest.importorskip("torch")
+
+    def train(name, *more, status=0):
+        folder = ["--folder", str(tmp_path)]
+        return run(node, "train_digits.py", "--name", name, *folder, *more, status=status)
+
+    whole = train("digits/whole", "--epochs", "4")
+    killed = train("digits/killed", "--epochs", "4", "--kill-at", "40", status=-9)
+    resumed = train("digits/killed", "--epochs", "4")
+    assert "goes on after step 40" in resumed
+    assert losses(killed) + losses(resumed) == losses(whole)
+    assert int(re.search(r"(\d+)% right", resumed).group(1)) > 85, resumed
+
+
+def test_surrogate(node):
+    pytest.importorskip("torch")
+    said = run(node, "surrogate.py", "--members", "2", "--steps", "60")
+    arrived, batches = (int(n) for n in re.search(r"(\d+) of 120 fields seen, (\d+)", said).groups())
+    assert arrived > 10 and batches > 20, said
+    first, last = (float(n) for n in re.findall(r"([\d.e+-]+) at (?:first|last)", said))
+    assert last < first / 2, said
+
+
+def test_read_stream(node):
+    assert "60 of 60 fields, mean 1.0000" in run(node, "read_stream.py", "--steps", "30")
+
+
+def test_stream_images(node):
+    pytest.importorskip("torch")
+    pytest.importorskip("PIL")
+    said = run(node, "stream_images.py")
+    assert "goes on after 176 samples of epoch 1" in said, said
+    assert said.count("each sample once: True") == 3, said
+    assert int(re.findall(r"(\d+)% right", said)[-1]) > 50, said
+    size = int(re.search(r"(\d+) bytes of samples", said).group(1))
+    assert size > 4 * 2**20, said
 
 
 def test_ddp_elastic(node):

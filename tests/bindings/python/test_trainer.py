@@ -287,3 +287,30 @@ def test_hostile_bytes(text):
     data = b"MRX1" + struct.pack("<I", len(text)) + text.encode() + b"1234"
     with pytest.raises(mr.CorruptData):
         unpack(data)
+
+
+def test_another_optimizer_is_refused(client, name):
+    model = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    with mr.torch.Checkpointer(model, optimizer, name=name, client=client) as ck:
+        ck.save(1).durable.result(60)
+    other = torch.optim.SGD(model.parameters(), lr=0.1)
+    with mr.torch.Checkpointer(model, other, name=name, client=client) as ck:
+        with pytest.raises(mr.InvalidArgument, match="Adam was saved, and this is SGD"):
+            ck.restore()
+    assert not other.state and "betas" not in other.param_groups[0]
+
+
+def test_arrays_of_another_order_of_bytes_come_back(client, name):
+    import collections
+
+    import numpy as np
+
+    model = torch.nn.Linear(2, 2)
+    extra = {"a": np.arange(3, dtype=">i4"), "n": collections.Counter(a=np.int64(3))}
+    with mr.torch.Checkpointer(model, name=name, client=client) as ck:
+        ck.save(1, extra=extra).durable.result(60)
+        assert ck.restore() == 1
+        assert ck.extra["a"].tolist() == [0, 1, 2] and ck.extra["n"]["a"] == 3

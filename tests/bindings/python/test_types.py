@@ -15,6 +15,8 @@ client = mr.connect()
 repo = client.repository("default")
 receipt: mr.Receipt = repo.store("m", {"a": b"bytes"}).result()
 names: list[str] = repo.safe_open("m").keys()
+loader = mr.data.Loader(client.working_set("d").preload("a.npy"), 4, shuffle=False)
+positions: list[int] = [batch.position for batch in loader]
 
 
 async def use() -> mr.ModelInfo:

@@ -12,9 +12,12 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -25,13 +28,35 @@ struct device_state {
   char* view = nullptr;   // no access
   char* shadow = nullptr; // the same pages
   std::size_t used = 0;
+  std::map<CUdeviceptr, std::size_t> allocations;
+
+  // Null where there is no room.
+  char* allocate(std::size_t bytes) {
+    auto whole = (bytes + 511) / 512 * 512;
+    if (used + whole > memory_bytes)
+      return nullptr;
+    auto* at = view + used;
+    used += whole;
+    allocations[reinterpret_cast<CUdeviceptr>(at)] = bytes;
+    return at;
+  }
 };
 
 // Streams live as long as the process.
 class stream_state {
 public:
   stream_state() {
+    std::lock_guard guard{all_mutex};
+    all.push_back(this);
     std::thread{[this] { run(); }}.detach();
+  }
+
+  static void wait_for_all() {
+    std::unique_lock lock{all_mutex};
+    auto streams = all;
+    lock.unlock();
+    for (auto* one : streams)
+      one->wait();
   }
 
   void put(std::function<void()> work) {
@@ -59,6 +84,9 @@ private:
       changed_.notify_all();
     }
   }
+
+  static inline std::mutex all_mutex;
+  static inline std::vector<stream_state*> all;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -106,6 +134,27 @@ char* reach(CUdeviceptr at) {
   return i < 0 ? p : driver().devices[i].shadow + (p - driver().devices[i].view);
 }
 
+// The begin and the length of the allocation; no length: there is none.
+std::pair<CUdeviceptr, std::size_t> allocation_of(CUdeviceptr at) {
+  auto i = device_of(at);
+  if (i < 0)
+    return {};
+  auto& all = driver().devices[i].allocations;
+  auto next = all.upper_bound(at);
+  if (next == all.begin() || at - std::prev(next)->first >= std::prev(next)->second)
+    return {};
+  return *std::prev(next);
+}
+
+// As on a device, one copy does not leave an allocation.
+bool can_copy(CUdeviceptr at, std::size_t bytes) {
+  if (device_of(at) < 0)
+    return true;
+  std::lock_guard guard{driver().mutex};
+  auto [begin, length] = allocation_of(at);
+  return length > 0 && bytes <= begin + length - at;
+}
+
 stream_state& stream_of(CUstream stream) {
   auto& d = driver();
   if (stream)
@@ -129,10 +178,8 @@ CUresult ready() {
 extern "C" {
 
 void* fake_cuda_allocate(int device, std::size_t size_bytes) {
-  auto& d = driver().devices[device];
-  auto* at = d.view + d.used;
-  d.used += (size_bytes + 511) / 512 * 512;
-  return at;
+  std::lock_guard guard{driver().mutex};
+  return driver().devices[device].allocate(size_bytes);
 }
 void* fake_cuda_shadow(void* at) { return reach(reinterpret_cast<CUdeviceptr>(at)); }
 void fake_cuda_fail_with(int code) { driver().fail_with = code; }
@@ -201,6 +248,10 @@ CUresult CUDAAPI cuCtxPopCurrent(CUcontext*) {
   current_context = contexts_below.back();
   contexts_below.pop_back();
   return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuCtxSynchronize() {
+  stream_state::wait_for_all();
+  return ready();
 }
 CUresult CUDAAPI cuPointerGetAttribute(void* out, CUpointer_attribute which, CUdeviceptr at) {
   if (!driver().started)
@@ -290,14 +341,19 @@ CUresult CUDAAPI cuEventSynchronize(CUevent event) {
 CUresult CUDAAPI
 cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   ++driver().copies;
+  if (!can_copy(to, bytes) || !can_copy(from, bytes))
+    return CUDA_ERROR_INVALID_VALUE;
   stream_of(stream).put([=] { std::memcpy(reach(to), reach(from), bytes); });
   return ready();
 }
 CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D* of, CUstream stream) {
   ++driver().copies_2d;
-  stream_of(stream).put([m = *of] {
-    auto from = m.srcMemoryType == CU_MEMORYTYPE_DEVICE ? m.srcDevice : (CUdeviceptr)m.srcHost;
-    auto to = m.dstMemoryType == CU_MEMORYTYPE_DEVICE ? m.dstDevice : (CUdeviceptr)m.dstHost;
+  auto from = of->srcMemoryType == CU_MEMORYTYPE_DEVICE ? of->srcDevice : (CUdeviceptr)of->srcHost;
+  auto to = of->dstMemoryType == CU_MEMORYTYPE_DEVICE ? of->dstDevice : (CUdeviceptr)of->dstHost;
+  auto span = [&](std::size_t pitch) { return (of->Height - 1) * pitch + of->WidthInBytes; };
+  if (!can_copy(from, span(of->srcPitch)) || !can_copy(to, span(of->dstPitch)))
+    return CUDA_ERROR_INVALID_VALUE;
+  stream_of(stream).put([=, m = *of] {
     for (std::size_t row = 0; row < m.Height; ++row)
       std::memcpy(reach(to) + row * m.dstPitch, reach(from) + row * m.srcPitch, m.WidthInBytes);
   });
@@ -316,13 +372,14 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr* at, std::size_t bytes) {
   if (current_context == 0)
     return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard guard{driver().mutex};
-  auto& d = driver().devices[current_context - 1];
-  auto whole = (bytes + 511) / 512 * 512;
-  if (d.used + whole > memory_bytes)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  *at = reinterpret_cast<CUdeviceptr>(d.view + d.used);
-  d.used += whole;
-  return CUDA_SUCCESS;
+  auto* made = driver().devices[current_context - 1].allocate(bytes);
+  *at = reinterpret_cast<CUdeviceptr>(made);
+  return made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* begin, std::size_t* bytes, CUdeviceptr at) {
+  std::lock_guard guard{driver().mutex};
+  std::tie(*begin, *bytes) = allocation_of(at);
+  return *bytes > 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 CUresult CUDAAPI cuMemFree(CUdeviceptr) { return ready(); } // not used again
 CUresult CUDAAPI cuMemHostAlloc(void** out, std::size_t bytes, unsigned int) {

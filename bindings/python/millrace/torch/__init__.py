@@ -1,8 +1,11 @@
-"""Millrace for PyTorch: `Checkpointer` for trainers, `save` and `load` for single objects."""
+"""Millrace for PyTorch: `Checkpointer` for trainers, `save` and `load` for single objects, and
+`graph` for the architectures of modules."""
 
 from __future__ import annotations
 
-from typing import Any
+import collections
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,9 +15,25 @@ from .._future import Future
 from .._pack import pack, unpack
 from .._repository import Receipt
 from ._checkpointer import Checkpointer
+from ._graph import graph
 
-__all__ = ["Checkpointer", "load", "save"]
+if TYPE_CHECKING:
+    from . import dcp
 
+__all__ = ["Checkpointer", "graph", "load", "save"]
+
+# `torch.distributed.checkpoint` takes its time, and some versions cannot import it.
+def __getattr__(name: str) -> Any:
+    if name == "dcp":
+        return importlib.import_module(".dcp", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# Dictionaries that are more than that, by the names with which they are kept.
+_DICTIONARIES: dict[Any, Any] = {
+    "Counter": collections.Counter,
+    "OrderedDict": collections.OrderedDict,
+}
 # The tensor with all that is no tensor.
 _REST = "millrace.rest"
 
@@ -32,6 +51,7 @@ def save(
 
     Args:
       obj: dictionaries, lists and tuples of tensors and of small values, nested as they may be.
+        Dictionaries of other classes than those of Python come back as ``dict``.
       name: of the model, instead of a file.
       client: ``None``: `millrace.connect()`.
       pickle: keeps what is no JSON, bytes or tensor, too.
@@ -42,7 +62,8 @@ def save(
 
     def taken(x: Any, path: str) -> Any:
         if isinstance(x, torch.Tensor):
-            first = path or "tensor"
+            # A name has 1,024 bytes at most.
+            first = path if path and len(path.encode()) <= 900 else "tensor"
             unique, count = first, 1
             while unique in tensors or unique == _REST:
                 count += 1
@@ -50,8 +71,21 @@ def save(
             tensors[unique] = x
             parameter = isinstance(x, torch.nn.Parameter)
             return {"$ref": unique, "grad": x.requires_grad, "parameter": parameter}
+        if isinstance(x, torch.Size):
+            return {"$torch": ["Size", list(x)]}
+        if isinstance(x, (torch.dtype, torch.device)):
+            return {"$torch": [type(x).__name__, str(x).removeprefix("torch.")]}
         if isinstance(x, dict):
-            return {"$map": [[taken(k, path), taken(v, _join(path, k))] for k, v in x.items()]}
+            kept: dict[str, Any] = {
+                "$map": [[taken(k, path), taken(v, _join(path, k))] for k, v in x.items()]
+            }
+            kind = next((name for name, of in _DICTIONARIES.items() if type(x) is of), None)
+            if kind is not None:
+                kept["kind"] = kind
+            # The versions of modules, which `load_state_dict` reads.
+            if isinstance(versions := getattr(x, "_metadata", None), dict):
+                kept["metadata"] = {"$value": {k: dict(v) for k, v in versions.items()}}
+            return kept
         if isinstance(x, (list, tuple)) and type(x) in (list, tuple):
             items = [taken(v, _join(path, i)) for i, v in enumerate(x)]
             return items if type(x) is list else {"$items": items}
@@ -88,21 +122,46 @@ def load(
     if rest is None:
         raise InvalidArgument(f"{name}: it was not stored by millrace.torch.save")
 
+    # What was one object is one again; of one memory there may be several.
+    made: dict[tuple[int, bool, bool], Any] = {}
+
     def built(x: Any) -> Any:
         if isinstance(x, list):
             return [built(v) for v in x]
         if "$ref" in x:
-            t = tensors[x["$ref"]]
-            if x["parameter"]:
-                return torch.nn.Parameter(t, requires_grad=x["grad"])
-            return t.requires_grad_(x["grad"])
+            t, parameter, grad = tensors[x["$ref"]], x["parameter"], x["grad"]
+            key = id(t), parameter, grad
+            if key not in made:
+                made[key] = (
+                    torch.nn.Parameter(t, requires_grad=grad)
+                    if parameter
+                    else t.detach().requires_grad_(grad)
+                )
+            return made[key]
+        if "$torch" in x:
+            kind, value = x["$torch"]
+            return torch.Size(value) if kind == "Size" else _plain_of_torch(kind, value)
         if "$map" in x:
-            return {built(k): built(v) for k, v in x["$map"]}
+            pairs = {built(k): built(v) for k, v in x["$map"]}
+            out = _DICTIONARIES.get(x.get("kind"), dict)(pairs)
+            if "metadata" in x:
+                out = collections.OrderedDict(out)
+                setattr(out, "_metadata", collections.OrderedDict(built(x["metadata"])))
+            return out
         if "$items" in x:
             return tuple(built(v) for v in x["$items"])
         return x["$value"]
 
     return built(unpack(rest.cpu().numpy().tobytes(), trust=trust))
+
+
+def _plain_of_torch(kind: str, value: str) -> Any:
+    if kind == "device":
+        return torch.device(value)
+    found = getattr(torch, value, None)
+    if kind != "dtype" or not isinstance(found, torch.dtype):
+        raise InvalidArgument(f"this version of PyTorch has no {kind} {value}")
+    return found
 
 
 def _join(path: str, key: object) -> str:

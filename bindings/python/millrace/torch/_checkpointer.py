@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import functools
 import logging
-import math
 import os
 import types
 import weakref
@@ -17,19 +16,20 @@ import torch
 
 from .. import _native
 from .._checkpoints import Checkpointer as Shard
-from .._checkpoints import Saved
-from .._client import Client, default_client, job
+from .._checkpoints import Part, Restored, Saved
+from .._checkpoints import Shard as Described
+from .._client import Client, default_client
 from .._errors import CorruptData, DeadlineExceeded, Error, InvalidArgument, NotFound
-from .._future import finished
+from .._future import Future, finished
 from .._pack import pack, unpack
 from .._repository import Receipt, TensorInfo
 from .._scope import Closing
-from .._tensors import empty, number_of
 from . import _state
+from ._place import Place
+from ._run import Run
 
 _log = logging.getLogger("millrace")
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
-_alignment = 64
 
 
 class Checkpointer(Closing):
@@ -48,6 +48,9 @@ class Checkpointer(Closing):
       named: further objects by names of their own: ``{"ema": ema}``.
       group: of providers; ``None``: any that keeps checkpoints.
       keep: versions that are kept.
+      parts: where tensors lie in larger ones, by the names with which they are saved, such as
+        ``model.fc.weight``; states of an optimizer that have their parameter's shape lie as it
+        does. Distributed tensors (``DTensor``) say it themselves.
       axes: where this rank is, for trainings that are sharded:
         ``{"tensor": (1, 4), "pipeline": (0, 2), "data": (3, 8)}``, place and size. Along ``data``
         all ranks have the same tensors.
@@ -77,6 +80,7 @@ class Checkpointer(Closing):
         named: Mapping[str, Any] | None = None,
         group: str | None = None,
         keep: int = 2,
+        parts: Mapping[str, Part] | None = None,
         axes: Mapping[str, tuple[int, int]] | None = None,
         replicas: str | None = None,
         rank: int | None = None,
@@ -103,7 +107,8 @@ class Checkpointer(Closing):
         self._objects = _state.name_objects(objects, named)
         self._client = default_client(client, timeout)
         self._group = group
-        self._place = _Place(rank, world_size, axes, replicas, parallel)
+        self._parts = dict(parts or {})
+        self._place = Place(rank, world_size, axes, replicas, parallel)
         self._options: dict[str, Any] = {
             "group": group,
             "keep": keep,
@@ -170,30 +175,45 @@ class Checkpointer(Closing):
             raise
         self._unfenced = False
 
-    def restore(self, step: int | None = None) -> int | None:
+    def restore(self, step: int | None = None, *, run: str | None = None) -> int | None:
         """Writes a version into the objects; ``None``: the newest that all ranks have.
 
-        Returns its step, or ``None`` when there is none yet; ``extra`` then has what was saved
-        with it. An optimizer that has made no state yet is given what was saved of one. Where
-        `torch.distributed` is initialised, all ranks call it: they agree on a step.
+        The newest is the one that was saved last. Returns its step, or ``None`` when there is none
+        yet; ``extra`` then has what was saved with it. An optimizer that has made no state yet is
+        given what was saved of one. Where `torch.distributed` is initialised, all ranks call it:
+        they agree on a step.
 
-        Raises: `NotFound` for a step that is not there; `InvalidArgument` naming tensors that are
-        others than those saved.
+        ``run`` is another one to go on from. It may have had another number of ranks, and other
+        parts of the tensors in them. Later saves belong to this run.
+
+        Raises: `NotFound` for a step or another run that is not there; `InvalidArgument` naming
+        tensors, or an optimizer, that are others than those saved.
         """
-        step = self._agreed(step)
+        source = Run(self._client.checkpoints(self._group), run or self.name)
+        step = source.agreed(step)
         if step is None:
+            if run is not None:
+                raise NotFound(f"{run}: there is no such run, or it has no step that all ranks have")
             return None
         self._wait_for_last()
-        stored = self._stored()
-        # Before any tensor is written: what it says may not be for this program.
-        values = self._small_values(stored, step)
-        self._complete_optimizers(stored)
-        self._read(step)
-        assert self._now is not None
-        self._now.give_back()
-        _state.set_small_state(self._objects, values["states"])
+        ranks = source.ranks() if run is not None else self._place.ranks_with_my_tensors()
+        shards = source.shards(ranks)
+        # Of another run all ranks count. Before any tensor is written: what they say may not be for
+        # this program.
+        heard = {r: shard for r, shard in shards.items() if run is not None or r == self._place.rank}
+        values = self._small_values(source, heard, step)
+        _state.reshard(self._objects)
+        self._complete_optimizers(shards)
+        if run is not None:
+            self._read_anywhere(source, shards, step)
+        elif self._place.saves and ranks == [self._place.rank]:
+            self._read_own(step)
+        else:
+            self._read_of_replicas(source, ranks, step)
+        _state.set_small_state(self._objects, values["states"], partly=run is not None)
         # Replicas that have not saved go on with random numbers of their own.
-        if self._generators and self._place.saves and "generators" in values:
+        has_saved = self._place.rank == ranks[0] if run is not None else self._place.saves
+        if self._generators and has_saved and "generators" in values:
             _state.set_generators(values["generators"])
         self.extra = values["extra"]
         return step
@@ -220,13 +240,14 @@ class Checkpointer(Closing):
     def _registered(self) -> _Registered:
         if self._now is not None and self._shard is not None:
             return self._now if self._now.is_same() else self._rebound()
-        now = self._now = _Registered(self._objects, None)
+        now = self._now = _Registered(self._objects, None, self._parts)
         self._shard = Shard(
             self._place.part_of(now.tensors, self._place.data),
             self.name,
             client=self._client,
             rank=self._place.rank,
             world_size=self._place.world_size,
+            parts=now.parts,
             **self._options,
         )
         return now
@@ -235,7 +256,7 @@ class Checkpointer(Closing):
     def _rebound(self) -> _Registered:
         assert self._now is not None and self._shard is not None
         before = self._now.tensors.keys()
-        now = _Registered(self._objects, self._now)
+        now = _Registered(self._objects, self._now, self._parts)
         come, gone = sorted(now.tensors.keys() - before), sorted(before - now.tensors.keys())
         if come or gone:
             raise InvalidArgument(
@@ -255,86 +276,91 @@ class Checkpointer(Closing):
 
     # ---- Restoring ----
 
-    # The step that is asked for, or the newest one; None: there is none. A save of the run before
-    # may still come to its end, so ranks that are connected take the newest step that all have seen.
-    def _agreed(self, step: int | None) -> int | None:
-        try:
-            steps = self._client.checkpoints(self._group).steps(self.name).result()
-        except NotFound:
-            steps = []
-        if step is not None:
-            if all(s.step != step for s in steps):
-                known = ", ".join(str(s.step) for s in steps) or "none"
-                raise NotFound(f"{self.name}: step {step} is not there; there are: {known}")
-            return step
-        # Of a run that has gone back, the step that was saved last.
-        newest = max(steps, key=lambda s: s.saved_at_ns).step if steps else -1
-        distributed: Any = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            on_gpu = distributed.get_backend() == "nccl"
-            seen = torch.tensor([newest], device="cuda" if on_gpu else "cpu")
-            distributed.all_reduce(seen, op=distributed.ReduceOp.MIN)
-            newest = int(seen.item())
-        return newest if newest >= 0 else None
-
-    # What the ranks that have this one's tensors have registered.
-    def _stored(self) -> dict[int, dict[str, TensorInfo]]:
-        checkpoints = self._client.checkpoints(self._group)
-        ranks = self._place.ranks_with_my_tensors()
-        found = {rank: checkpoints.describe(self.name, rank) for rank in ranks}
-        return {rank: shard.result().tensors for rank, shard in found.items()}
-
-    # Loads the smallest tensor of a step, and the extra bytes with it.
+    # What the first shard says counts; the others add what belongs to single parameters and modules.
     def _small_values(
-        self, stored: Mapping[int, Mapping[str, TensorInfo]], step: int
+        self, source: Run, shards: Mapping[int, Described], step: int
     ) -> dict[str, Any]:
-        rank = self._place.rank
-        tensors = stored[rank]
-        name = min(tensors, key=lambda n: math.prod(tensors[n].shape))
-        into = empty("pt", number_of(tensors[name].dtype), tensors[name].shape, None, False)
-        checkpoints = self._client.checkpoints(self._group)
-        loaded = checkpoints.load_into(self.name, {name: into}, rank=rank, step=step).result()
-        values = unpack(loaded.extra, trust=self._trust)
-        if not isinstance(values, dict) or not {"states", "extra"} <= values.keys():
-            raise CorruptData(f"{self.name}, step {step}: its extra bytes are not this package's")
-        _state.check_small_state(self._objects, values["states"])
-        return values
+        loads = [source.extra(rank, shard, step) for rank, shard in shards.items()]
+        first: dict[str, Any] | None = None
+        for load in loads:
+            values = unpack(load.result().extra, trust=self._trust)
+            if not isinstance(values, dict) or not {"states", "extra"} <= values.keys():
+                raise CorruptData(
+                    f"{source.name}, step {step}: its extra bytes are not this package's"
+                )
+            if first is None:
+                first = values
+            else:
+                _state.add_small_state(self._objects, first["states"], values["states"])
+        assert first is not None
+        _state.check_small_state(self._objects, first["states"])
+        return first
 
     # Lets optimizers have the tensors that were saved and that they have not made yet.
-    def _complete_optimizers(self, stored: Mapping[int, Mapping[str, TensorInfo]]) -> None:
+    def _complete_optimizers(self, shards: Mapping[int, Described]) -> None:
         for name, x in self._objects.items():
             if isinstance(x, torch.optim.Optimizer):
                 theirs = {
                     n.removeprefix(f"{name}."): info
-                    for tensors in stored.values()
-                    for n, info in tensors.items()
+                    for shard in shards.values()
+                    for n, info in shard.tensors.items()
                     if n.startswith(f"{name}.")
                 }
                 _state.make_state(x, self._objects, theirs)
 
-    def _read(self, step: int) -> None:
-        ranks = self._place.ranks_with_my_tensors()
-        if self._place.saves and ranks == [self._place.rank]:
-            now = self._registered()
-            assert self._shard is not None
-            now.synchronize()
-            self._shard.restore(step)
-            return
-        now = _Registered(self._objects, self._now)
+    # What this rank has saved, by its registration.
+    def _read_own(self, step: int) -> None:
+        now = self._registered()
+        assert self._shard is not None
         now.synchronize()
-        checkpoints = self._client.checkpoints(self._group)
+        self._shard.restore(step)
+        now.give_back()
+
+    # What each of the replicas has saved of the tensors of all.
+    def _read_of_replicas(self, source: Run, ranks: list[int], step: int) -> None:
+        now = _Registered(self._objects, self._now, self._parts)
+        now.synchronize()
         loads = [
-            checkpoints.load_into(
-                self.name, self._place.part_of(now.tensors, data), rank=rank, step=step
+            source.checkpoints.load_into(
+                source.name, self._place.part_of(now.tensors, data), rank=rank, step=step
             )
             for data, rank in enumerate(ranks)
         ]
+        self._take(now, loads)
+
+    # What this rank has now, wherever it was saved.
+    def _read_anywhere(
+        self, source: Run, shards: Mapping[int, Described], step: int
+    ) -> None:
+        now = _Registered(self._objects, self._now, self._parts)
+        now.synchronize()
+        stored = {name: info for shard in shards.values() for name, info in shard.tensors.items()}
+        tied = {n: first for shard in shards.values() for n, first in shard.tied.items()}
+        # Names of one stored tensor may be those of several tensors here.
+        loads = []
+        left = dict(now.tensors)
+        while left:
+            chosen: dict[str, str] = {}
+            for name in left:
+                chosen.setdefault(name if name in stored else tied.get(name, name), name)
+            for there, here in chosen.items():
+                _check_whole(here, left[here], now.parts.get(here), stored.get(there))
+            loads.append(
+                source.checkpoints.load_into(
+                    source.name,
+                    {there: left.pop(here) for there, here in chosen.items()},
+                    parts={t: now.parts[h] for t, h in chosen.items() if h in now.parts},
+                    step=step,
+                )
+            )
+        self._take(now, loads)
+
+    def _take(self, now: _Registered, loads: list[Future[Restored]]) -> None:
         for load in loads:
             load.result()
+        now.give_back()
         if self._shard is None:
             self._now = now
-        else:
-            now.give_back()
 
     # ---- Small values ----
 
@@ -345,6 +371,16 @@ class Checkpointer(Closing):
         return pack(values, use_pickle=self._pickle)
 
 
+def _check_whole(
+    name: str, t: torch.Tensor, part: Part | None, stored: TensorInfo | None
+) -> None:
+    whole = tuple(t.shape) if part is None else tuple(part.global_shape)
+    if stored is not None and (theirs := stored.global_shape or stored.shape) != whole:
+        raise InvalidArgument(
+            f"{name}: the whole tensor was saved with the shape {theirs}, and here it has {whole}"
+        )
+
+
 class _Registered:
     """The tensors of all objects as they are registered: where they are, or copies of them.
 
@@ -352,8 +388,14 @@ class _Registered:
     the CPU, since what a stream waits for does not hold the CPU back.
     """
 
-    def __init__(self, objects: Mapping[str, Any], before: _Registered | None) -> None:
+    def __init__(
+        self, objects: Mapping[str, Any], before: _Registered | None, parts: Mapping[str, Part]
+    ) -> None:
+        _state.reshard(objects)
         found = _state.find(objects)
+        found.place(parts)
+        #: Where tensors lie in larger ones.
+        self.parts = found.parts
         self.small = _state.SmallState(objects)
         # Loading the state of an optimizer replaces it.
         optimizers = [x for x in objects.values() if isinstance(x, torch.optim.Optimizer)]
@@ -382,7 +424,8 @@ class _Registered:
         self._by_torch: list[str] = []
         for name, place in self._copied.items():
             copy, t = self.copies[name], place.tensor
-            if t.device.type != "cpu" or not t.is_contiguous():
+            distributed = t is not place.dictionary[place.key]
+            if distributed or t.device.type != "cpu" or not t.is_contiguous():
                 self._by_torch.append(name)
                 continue
             size = copy.numel() * copy.element_size()
@@ -403,7 +446,7 @@ class _Registered:
             for name in self._by_torch:
                 place, copy = self._copied[name], self.copies[name]
                 t = place.dictionary.get(place.key)
-                if t is None or not _alike(copy, t):
+                if t is None or not _alike(copy, t := _state.local(t)):
                     return False
                 copy.copy_(t, non_blocking=True)
         return True
@@ -432,83 +475,6 @@ class _Registered:
 
 def _alike(copy: torch.Tensor, t: torch.Tensor) -> bool:
     return copy.dtype == t.dtype and copy.shape == t.shape and copy.device == t.device
-
-
-class _Place:
-    """Where a rank is among those that train, and what it saves of the tensors it has."""
-
-    def __init__(
-        self,
-        rank: int | None,
-        world_size: int | None,
-        axes: Mapping[str, tuple[int, int]] | None,
-        replicas: str | None,
-        parallel: bool,
-    ) -> None:
-        if replicas not in (None, "first", "spread", "none"):
-            raise InvalidArgument(f'replicas: "first", "spread" or "none", not {replicas!r}')
-        if replicas is None:
-            replicas = "first" if parallel or "data" in (axes or {}) else "none"
-        self.spread = replicas == "spread"
-        if axes is not None:
-            for axis, (place, size) in axes.items():
-                if not 0 <= place < size:
-                    raise InvalidArgument(f"axes: {axis} is {place} of {size}")
-            self.data, self.replicas = axes.get("data", (0, 1))
-            self.shard, shards = 0, 1
-            for axis, (place, size) in axes.items():
-                if axis != "data":
-                    self.shard, shards = self.shard * size + place, shards * size
-            if replicas == "none" and self.replicas > 1:
-                self.shard, shards = (
-                    self.shard * self.replicas + self.data,
-                    shards * self.replicas,
-                )
-                self.data, self.replicas = 0, 1
-        else:
-            rank, world_size = _rank_and_size(rank, world_size)
-            same = replicas != "none"
-            self.data, self.replicas = (rank, world_size) if same else (0, 1)
-            self.shard, shards = (0, 1) if same else (rank, world_size)
-        self.saves = self.spread or self.data == 0
-        self.rank = self.shard * self.replicas + self.data if self.spread else self.shard
-        self.world_size = shards * self.replicas if self.spread else shards
-
-    def ranks_with_my_tensors(self) -> list[int]:
-        if self.spread:
-            return [self.shard * self.replicas + d for d in range(self.replicas)]
-        return [self.shard]
-
-    def part_of(self, tensors: dict[str, torch.Tensor], data: int) -> dict[str, torch.Tensor]:
-        """Returns those that the replica saves: its share of the bytes, by all ranks alike."""
-        if not self.spread or self.replicas == 1:
-            return tensors
-        filled = [0] * self.replicas
-        out: dict[str, torch.Tensor] = {}
-        where: dict[object, int] = {}
-        for name in sorted(tensors, key=lambda n: (-tensors[n].numel(), n)):
-            t = tensors[name]
-            # Those that are the same memory go together.
-            least = where.setdefault(
-                (t.data_ptr(), t.numel()) if t.numel() else name,
-                min(range(self.replicas), key=filled.__getitem__),
-            )
-            filled[least] += t.numel() * t.element_size() + 1
-            if least == data:
-                out[name] = t
-        return {name: out[name] for name in tensors if name in out}
-
-
-def _rank_and_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if rank is not None and world_size is not None:
-        return rank, world_size
-    if rank is not None or world_size is not None:
-        raise InvalidArgument("rank and world_size: give both, or none")
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    started = job()
-    return (max(0, started.rank), max(1, started.world_size)) if started else (0, 1)
 
 
 def _fence_before_step(optimizer: torch.optim.Optimizer, checkpointer: Checkpointer) -> None:

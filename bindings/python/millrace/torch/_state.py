@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from .._checkpoints import Part
 from .._errors import InvalidArgument
 from .._repository import TensorInfo
 from .._tensors import DTYPES, number_of
@@ -28,7 +29,28 @@ class Place(NamedTuple):
 
     @property
     def tensor(self) -> torch.Tensor:
-        return cast(torch.Tensor, self.dictionary[self.key])
+        """The tensor; of one that is distributed, what this rank has of it."""
+        return local(self.dictionary[self.key])
+
+
+def local(t: Any) -> torch.Tensor:
+    """Returns what this rank has of a tensor."""
+    to_local = getattr(t, "to_local", None)
+    if to_local is None:
+        return cast(torch.Tensor, t)
+    with torch.no_grad():
+        return cast(torch.Tensor, to_local())
+
+
+def _part_of(name: str, t: Any) -> Part | None:
+    """Returns where this rank's part of a distributed tensor lies; None: it is another tensor."""
+    if not hasattr(t, "to_local"):
+        return None
+    # As PyTorch's own checkpoints ask.
+    chunks = t.__create_chunk_list__()
+    if len(chunks) != 1 or tuple(chunks[0].sizes) != tuple(local(t).shape):
+        raise InvalidArgument(f"{name}: its placements {t.placements} give this rank no single box")
+    return Part(tuple(chunks[0].offsets), tuple(t.shape))
 
 
 class Found:
@@ -37,6 +59,11 @@ class Found:
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
         self.buffers: dict[str, Place] = {}  # of modules: forward passes may change them
+        # Where tensors lie in larger ones.
+        self.parts: dict[str, Part] = {}
+        # The names of parameters by their identities, and of those that states belong to.
+        self.names: dict[int, str] = {}
+        self.parameter_of: dict[str, str] = {}
         # Dictionaries and the values that they must still have; `...`: any.
         self.dictionaries: list[tuple[dict[Any, Any], list[Any]]] = []
 
@@ -46,6 +73,25 @@ class Found:
                 f"two tensors have the name {name}: give objects names by named={{...}}"
             )
         to[name] = place
+        part = _part_of(name, place.dictionary[place.key])
+        if part is not None:
+            self.parts[name] = part
+
+    def place(self, given: Mapping[str, Part]) -> None:
+        """Takes the places that a program gives for tensors, and for states of parameters."""
+        tensors = {**self.places, **self.buffers}
+        for name in given:
+            if name not in tensors:
+                raise InvalidArgument(
+                    f"parts: there is no tensor {name}; one of the names is {next(iter(tensors), '')}"
+                )
+        for name, place in tensors.items():
+            parameter = self.parameter_of.get(name, name)
+            part = given.get(name, given.get(parameter))
+            if part is None or name in self.parts:
+                continue
+            if tuple(place.tensor.shape) == tuple(tensors[parameter].tensor.shape):
+                self.parts[name] = Part(*part)
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
@@ -125,6 +171,17 @@ def _name_in(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> dict[in
     return out
 
 
+def reshard(objects: Mapping[str, Any]) -> None:
+    """Lets modules of `fully_shard` have their own parts: a forward pass alone leaves them whole."""
+    for x in objects.values():
+        if isinstance(x, torch.nn.Module):
+            for m in x.modules():
+                # Those of `fully_shard` have both.
+                again: Any = getattr(m, "reshard", None)
+                if again is not None and hasattr(m, "unshard"):
+                    again()
+
+
 def find(objects: Mapping[str, Any]) -> Found:
     """Returns the tensors of modules and optimizers."""
     found = Found()
@@ -153,6 +210,7 @@ def _find_in_module(name: str, module: torch.nn.Module, found: Found) -> None:
                         f"{name}.{path}{key}: a lazy parameter: run the module once before"
                     )
                 found.add(found.places, f"{name}.{path}{key}", Place(parameters, key))
+                found.names.setdefault(id(p), f"{name}.{path}{key}")
         for key, b in buffers.items():
             if b is not None and key not in m._non_persistent_buffers_set:
                 found.add(found.buffers, f"{name}.{path}{key}", Place(buffers, key))
@@ -171,7 +229,10 @@ def _find_in_optimizer(
         found.dictionaries.append((entries, kept))
         for key, value in entries.items():
             if isinstance(value, torch.Tensor):
-                found.add(found.places, f"{name}.{key}.{by_id[id(p)]}", Place(entries, key))
+                of = f"{name}.{key}.{by_id[id(p)]}"
+                found.add(found.places, of, Place(entries, key))
+                if id(p) in found.names:
+                    found.parameter_of[of] = found.names[id(p)]
 
 
 class SmallState:
@@ -206,7 +267,7 @@ class SmallState:
                 kept = group.copy()
                 del kept["params"]
                 groups.append(kept)
-            out[name] = {"groups": groups}
+            out[name] = {"kind": type(optimizer).__qualname__, "groups": groups}
             if values:
                 out[name]["values"] = {
                     of: {key: entries[key] for key in keys} for of, (entries, keys) in values.items()
@@ -239,6 +300,11 @@ def check_small_state(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> N
     for name, x in objects.items():
         if not isinstance(x, torch.optim.Optimizer) or name not in saved:
             continue
+        kind = saved[name].get("kind", type(x).__qualname__)
+        if kind != type(x).__qualname__:
+            raise InvalidArgument(
+                f"{name}: the state of {kind} was saved, and this is {type(x).__qualname__}"
+            )
         groups = saved[name]["groups"]
         if len(groups) != len(x.param_groups):
             raise InvalidArgument(
@@ -247,8 +313,25 @@ def check_small_state(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> N
             )
 
 
-def set_small_state(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Gives the objects back what `SmallState` has read."""
+def add_small_state(
+    objects: Mapping[str, Any], to: dict[str, Any], other: Mapping[str, Any]
+) -> None:
+    """Adds what another rank has kept of modules and parameters of its own."""
+    for name, x in objects.items():
+        if isinstance(x, torch.nn.Module) and name in other:
+            to[name] = {**other[name], **to.get(name, {})}
+        elif isinstance(x, torch.optim.Optimizer) and name in other:
+            values = {**other[name].get("values", {}), **to[name].get("values", {})}
+            to[name] = {**to[name], "values": values}
+
+
+def set_small_state(
+    objects: Mapping[str, Any], saved: Mapping[str, Any], *, partly: bool = False
+) -> None:
+    """Gives the objects back what `SmallState` has read.
+
+    ``partly`` passes over modules and parameters that these objects do not have.
+    """
     names = parameter_names(objects)
     for name, x in objects.items():
         if name not in saved:
@@ -256,25 +339,45 @@ def set_small_state(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> Non
         if isinstance(x, torch.nn.Module):
             modules = dict(_modules(x))
             for path, extra in saved[name].items():
-                modules[path].set_extra_state(extra)
+                if path in modules or not partly:
+                    modules[path].set_extra_state(extra)
         elif isinstance(x, torch.optim.Optimizer):
-            _set_optimizer_values(name, x, names, saved[name])
+            _set_optimizer_values(name, x, names, saved[name], partly)
         else:
             x.load_state_dict(saved[name])
 
 
 def _set_optimizer_values(
-    name: str, optimizer: torch.optim.Optimizer, names: dict[int, str], saved: Mapping[str, Any]
+    name: str,
+    optimizer: torch.optim.Optimizer,
+    names: dict[int, str],
+    saved: Mapping[str, Any],
+    partly: bool,
 ) -> None:
     for group, values in zip(optimizer.param_groups, saved["groups"]):
-        group.update(values)
+        for key, value in values.items():
+            # A graph of a GPU may have its address.
+            if isinstance(value, torch.Tensor) and isinstance(group.get(key), torch.Tensor):
+                group[key].copy_(value)
+            else:
+                group[key] = value
     by_id = _name_in(optimizer, names)
     keys: dict[str, Any] = {by_id[id(p)]: p for g in optimizer.param_groups for p in g["params"]}
     keys.update((by_id[id(p)], p) for p in optimizer.state)
     for of, values in saved.get("values", {}).items():
-        if of not in keys:
+        if of in keys:
+            optimizer.state[keys[of]].update(_moved(values, local(keys[of]).device))
+        elif not partly:
             raise InvalidArgument(f"{name}: a state of {of} was saved, which the optimizer lacks")
-        optimizer.state[keys[of]].update(values)
+
+
+# Tensors within lists, which some optimizers have, go where their parameter is.
+def _moved(x: Any, device: torch.device) -> Any:
+    if isinstance(x, torch.Tensor):
+        return x.to(device)
+    if isinstance(x, dict):
+        return {k: _moved(v, device) for k, v in x.items()}
+    return type(x)(_moved(v, device) for v in x) if type(x) in (list, tuple) else x
 
 
 def make_state(
@@ -299,7 +402,7 @@ def make_state(
         on_gpu = group.get("capturable") or group.get("fused")
         if key == "step" and not info.shape and not on_gpu:
             entries[key] = torch.zeros((), dtype=dtype)
-        elif tuple(p.shape) == info.shape:
+        elif info.shape in (tuple(local(p).shape), tuple(p.shape)) or info.global_shape is not None:
             entries[key] = torch.zeros_like(p, dtype=dtype, requires_grad=False)
         else:
             entries[key] = torch.zeros(info.shape, dtype=dtype, device=p.device)

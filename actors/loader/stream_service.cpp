@@ -1,0 +1,5 @@
+// The stream service's end of the wire.
+#include <millrace/actors/loader/stream_messages.hpp>
+#include <millrace/actors/wire/wire_end_of.hpp>
+
+template struct millrace::actors::wire_end<millrace::actors::stream_service>;

@@ -1,0 +1,655 @@
+"""Working sets: training data in the memory of data servers."""
+
+from __future__ import annotations
+
+import array
+import itertools
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from . import _native
+from ._client import Client, milliseconds, native_of, pairs_of, text_of
+from ._errors import Cancelled, InvalidArgument
+from ._future import Future, Stage
+from ._repository import Listing, TensorInfo, infos
+from ._scope import OfProcess
+from ._tensors import DTYPES, Batch, Line, checked, empty, parts
+
+# How often the progress of a preload is looked at, in seconds.
+_PROGRESS_EVERY = 0.1
+
+
+class SkippedFile(NamedTuple):
+    """A file that a preload has left out."""
+
+    path: str
+    reason: str
+
+
+class SetInfo(NamedTuple):
+    """What a working set has."""
+
+    name: str
+    owner: str  #: who has preloaded it
+    samples: int
+    size_bytes: int  #: of all samples
+    identity: int  #: orders depend on it
+    preloaded_at_ns: int  #: wall clock
+    existed: bool  #: a preload found that it was there already, and left it as it is
+    while_used: bool  #: it goes with the last client that uses it
+    fields: dict[str, TensorInfo]  #: with the shapes of one sample
+    varying: tuple[str, ...]  #: fields whose samples differ in their first dimension, 0 in `fields`
+    skipped: list[SkippedFile]  #: of a preload
+    servers: int  #: data servers among which the samples are divided
+    appends: int  #: whose samples it has, too
+    window_bytes: int  #: so many bytes of samples are in memory at a time; all of them if it is 0
+    left_out: tuple[str, ...]  #: paths that the preload has found damaged while it read samples
+
+
+class WindowCounts(NamedTuple):
+    """What a window has, and what has happened to its samples, each field of one counted."""
+
+    size_bytes: int  #: of its memory
+    kept_bytes: int  #: of the samples that it has
+    kept: int  #: samples that readers can have
+    given: int  #: that were there when a reader asked
+    missing: int  #: that were not
+    written: int
+    refused: int  #: not kept, since all that were kept are needed earlier
+    evicted: int  #: that made room
+    damaged: int  #: whose bytes were not those that were written
+
+
+class SetSummary(NamedTuple):
+    """A working set, as a listing shows it."""
+
+    name: str
+    node: str  #: that keeps it
+    owner: str
+    samples: int
+    fields: int
+    size_bytes: int
+    preloaded_at_ns: int  #: wall clock
+
+
+_Line = tuple[
+    str, str | None, str, int, int, int, int, int, bool, bool, int, int, int, tuple[str, ...]
+]
+
+
+def _varies(shape: Sequence[int]) -> bool:
+    return len(shape) > 0 and shape[0] == 0
+
+
+def _info(
+    line: _Line, fields: dict[str, TensorInfo], skipped: Iterable[tuple[str, str]] = ()
+) -> SetInfo:
+    name, _, owner, samples, _, size, identity, at, existed, while_used = line[:10]
+    servers, appends, window_bytes, left_out = line[10:]
+    return SetInfo(
+        name,
+        owner,
+        samples,
+        size,
+        identity,
+        at,
+        existed,
+        while_used,
+        fields,
+        tuple(field for field, what in fields.items() if _varies(what.shape)),
+        [SkippedFile(*file) for file in skipped],
+        servers,
+        appends,
+        window_bytes,
+        left_out,
+    )
+
+
+def _info_of(request: _native.Request) -> SetInfo:
+    return _info(request.set(), infos(request), request.skipped())
+
+
+def _summary(line: _Line) -> SetSummary:
+    name, node, owner, samples, fields, size_bytes, _, preloaded_at_ns, *_ = line
+    return SetSummary(name, node or "", owner, samples, fields, size_bytes, preloaded_at_ns)
+
+
+def list_sets(client: Client, prefix: str) -> Future[Listing]:
+    """Lists working sets as `SetSummary`."""
+
+    def read(request: _native.Request) -> Listing:
+        out = Listing(_summary(line) for line in request.sets())
+        out.silent = request.silent()
+        return out
+
+    return Future(Stage(native_of(client).list_sets(text_of("prefix", prefix)), read))
+
+
+def _paths(files: Any) -> list[str]:
+    if isinstance(files, (str, os.PathLike)):
+        files = [files]
+    paths = [os.fspath(file) for file in files]
+    if not paths:
+        raise InvalidArgument("files: there are none")
+    return [text_of("files", path) for path in paths]
+
+
+def field_names(fields: Any) -> list[str]:
+    """Returns the names that the caller wants; none for all."""
+    if fields is None:
+        return []
+    if isinstance(fields, str):
+        raise TypeError("fields: a list of names, not a str")
+    names = [text_of("fields", name) for name in fields]
+    if not names:
+        raise InvalidArgument("fields: there are none")
+    return names
+
+
+def _servers(count: int) -> int:
+    """Returns the number as C wants it: -1 for all."""
+    if not 0 <= count < 2**31:
+        raise InvalidArgument(f"servers: {count}; give a number, or 0 for all")
+    return count or -1
+
+
+class _Files(NamedTuple):
+    """Files, and as what they are read, as the native module wants it."""
+
+    paths: list[str]
+    kind: str | None
+    fields: list[str]
+    labels: str | None
+    on_error: str
+    decode: list[str]
+    image_pixels_max: int
+
+
+def _files_of(
+    files: Any,
+    kind: str | None,
+    fields: Sequence[str] | None,
+    labels: str | os.PathLike[str] | None,
+    on_error: str,
+    decode: Mapping[str, str] | None,
+    image_pixels_max: int | None,
+) -> _Files:
+    most = image_pixels_max
+    return _Files(
+        _paths(files),
+        None if kind is None else text_of("kind", kind),
+        field_names(fields),
+        None if labels is None else text_of("labels", os.fspath(labels)),
+        text_of("on_error", on_error),
+        [f"{field}={form}" for field, form in pairs_of("decode", decode)],
+        0 if most is None else checked("image_pixels_max", most, 1, 2**63 - 1),
+    )
+
+
+_NO_FILES = _Files([], None, [], None, "fail", [], 0)
+_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def _window(size: int | str | None) -> int:
+    """Returns bytes; 0 for none."""
+    if size is None:
+        return 0
+    if isinstance(size, str):
+        found = re.fullmatch(r"(\d+) ?([KMGT]iB|)", size)
+        if not found:
+            raise InvalidArgument(f"window: {size!r}; give bytes, or a text such as '64MiB'")
+        size = int(found[1]) * _UNITS[found[2]]
+    return checked("window", size, 1, 2**63 - 1)
+
+
+class WorkingSet:
+    """A working set by its name; made by `Client.working_set`. It need not exist.
+
+    Threads: any.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self.name = text_of("name", name)
+        self._files = _NO_FILES  # what this object has preloaded
+        self._appended: list[_Files] = []  # and what it has appended then
+        self.skipped: list[SkippedFile] = []  #: what the last `preload` or `append` has left out
+
+    def preload(
+        self,
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        kind: str | None = None,
+        fields: Sequence[str] | None = None,
+        labels: str | os.PathLike[str] | None = None,
+        on_error: str = "fail",
+        while_used: bool = False,
+        decode: Mapping[str, str] | None = None,
+        image_pixels_max: int | None = None,
+        servers: int = 1,
+        window: int | str | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        timeout: float | None = None,
+    ) -> WorkingSet:
+        """Brings the samples of files into the memory of a data server, and waits for that.
+
+        This process opens the files. A set of the same files that is there already is left as it
+        is, but for parts that are missing. Ctrl-C gives the preload up, and leaves no set; its name
+        and its memory are free a little later. `open` gives the same files to its reader.
+
+        All ranks of a job may call it at once, and share the reading: each opens the files, and
+        reads a part of them. If one fails or dies, others read its part. A program of another user,
+        or with other files, waits for them, for 24 hours at most.
+
+        Files are arrays (``.npy``, ``.npz``, ``.h5``, ``.hdf5``), whose first dimension counts the
+        samples: ``x`` of ``.npy``, and a field for each array of the others. In tar archives
+        (``.tar``, ``.tar.gz``, ``.tgz``, ``.tar.zst``) the files of one name are a sample, as
+        WebDataset has it: a field for each extension, and ``key``. Of a directory, and of other
+        files, each file is a sample: ``x`` is its bytes and ``path`` its name, and both vary
+        in size.
+
+        Args:
+          files: a path or several; names may have braces (``{000..012}``) and patterns (``*``).
+          kind: ``"arrays"``: of a directory the files of arrays; ``"files"``: each file is a
+            sample, whatever it is called; ``None``: by the names.
+          fields: names of those to take, in this order; ``None``: all.
+          labels: of files: ``"folders"``, by the first folder in the path, or a CSV file with lines
+            ``path,label``; they become the field ``label``.
+          on_error: of a file that is damaged or cannot be read: ``"fail"``, or ``"skip"``: it is
+            left out, see `skipped`.
+          while_used: the set goes by itself when every client that has preloaded it so, or has it
+            open, is gone. Without it the set stays until it is unloaded.
+          decode: fields whose samples are images in JPEG or PNG, and as what they are decoded:
+            ``{"x": "rgb:224"}``, ``"gray:28x28"`` (height and width), or ``"rgb"`` where all images
+            have one size. The field becomes u8 [height, width, channels].
+          image_pixels_max: an image with more pixels is damaged; ``None``: 67,108,864.
+          servers: among which the samples are divided, in equal parts; 0: all that there are.
+          window: for a set that is larger than the memory of a data server: so many bytes of it, or
+            ``"64MiB"``, keep samples. Readers take what is kept, and read the rest from the files;
+            the preload reads none. Every process that reads the set calls `preload` first.
+            ``None``: the memory has all samples.
+          progress: called on this thread with the bytes that are loaded, by all programs that
+            share the reading, and with all of them, 0 where that is not known yet. ``False`` gives
+            the preload up; other programs go on.
+          timeout: seconds for each request to the data server; the files take as long as they take.
+
+        Returns: this working set.
+
+        Raises: `NotFound`, `CorruptData`, `InvalidArgument` naming the file; `AlreadyExists` when
+        other files were preloaded under the name; `Busy` after 24 hours of waiting;
+        `NoSpace`; `Cancelled`.
+        """
+        told = _native.progress() if progress is not None else None
+        given = _files_of(files, kind, fields, labels, on_error, decode, image_pixels_max)
+        request = self._begin(given, while_used, servers, window, timeout, told)
+        self._await(request, told, progress)
+        self._has_preloaded(given)
+        return self
+
+    def preloading(
+        self,
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        kind: str | None = None,
+        fields: Sequence[str] | None = None,
+        labels: str | os.PathLike[str] | None = None,
+        on_error: str = "fail",
+        while_used: bool = False,
+        decode: Mapping[str, str] | None = None,
+        image_pixels_max: int | None = None,
+        servers: int = 1,
+        window: int | str | None = None,
+        timeout: float | None = None,
+    ) -> Future[SetInfo]:
+        """Does what `preload` does, by a future, which describes the set."""
+        given = _files_of(files, kind, fields, labels, on_error, decode, image_pixels_max)
+
+        def preloaded(request: _native.Request) -> SetInfo:
+            self._has_preloaded(given)
+            return _info_of(request)
+
+        return Future(Stage(self._begin(given, while_used, servers, window, timeout, None), preloaded))
+
+    def append(
+        self,
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        kind: str | None = None,
+        fields: Sequence[str] | None = None,
+        labels: str | os.PathLike[str] | None = None,
+        on_error: str = "fail",
+        decode: Mapping[str, str] | None = None,
+        image_pixels_max: int | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        timeout: float | None = None,
+    ) -> WorkingSet:
+        """Appends the samples of more files to a set that was preloaded, and waits for that.
+
+        They follow its samples, and the set is then as one that was preloaded from all files at
+        once: it has the same order. Who opens the set sees all of them or none; readers that are
+        open go on with what they have.
+
+        Samples of the same files that the set has already are left as they are, but for parts that
+        are missing. So all ranks of a job may call it. While another program fills the set, this
+        waits, as `preload` does. If Ctrl-C comes too late, the samples are there; another call
+        finds them.
+
+        The arguments are those of `preload`. The files must have the fields of the set.
+
+        Returns: this working set.
+
+        Raises: those of `preload`; `NotFound` when there is no such set; `InvalidArgument` for
+        other fields, and for a set with a window; `PermissionDenied` naming the owner.
+        """
+        told = _native.progress() if progress is not None else None
+        given = _files_of(files, kind, fields, labels, on_error, decode, image_pixels_max)
+        self._await(self._begin_append(given, timeout, told), told, progress)
+        self._has_appended(given)
+        return self
+
+    def appending(
+        self,
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        kind: str | None = None,
+        fields: Sequence[str] | None = None,
+        labels: str | os.PathLike[str] | None = None,
+        on_error: str = "fail",
+        decode: Mapping[str, str] | None = None,
+        image_pixels_max: int | None = None,
+        timeout: float | None = None,
+    ) -> Future[SetInfo]:
+        """Does what `append` does, by a future, which describes the set."""
+        given = _files_of(files, kind, fields, labels, on_error, decode, image_pixels_max)
+
+        def appended(request: _native.Request) -> SetInfo:
+            self._has_appended(given)
+            return _info_of(request)
+
+        return Future(Stage(self._begin_append(given, timeout, None), appended))
+
+    # Waits for samples that are brought to the set.
+    def _await(
+        self,
+        request: _native.Request,
+        told: _native.Progress | None,
+        progress: Callable[[int, int], object] | None,
+    ) -> None:
+        try:
+            while not request.wait(_PROGRESS_EVERY if told else None):
+                if told and progress and progress(*told.value()) is False:
+                    raise Cancelled(f"{self.name}: the call was given up")
+        except BaseException:
+            request.cancel()
+            raise
+        if (error := request.error()) is not None:
+            raise error
+        if told and progress:
+            progress(*told.value())
+        self.skipped = [SkippedFile(*file) for file in request.skipped()]
+
+    def _has_preloaded(self, given: _Files) -> None:
+        if given != self._files:
+            self._files, self._appended = given, []
+
+    def _has_appended(self, given: _Files) -> None:
+        if given not in (self._files, *self._appended):
+            self._appended.append(given)
+
+    def _begin_append(
+        self, given: _Files, timeout: float | None, told: _native.Progress | None
+    ) -> _native.Request:
+        return native_of(self._client).append_to_set(
+            self.name,
+            given.paths,
+            milliseconds(timeout),
+            given.kind,
+            given.fields,
+            given.labels,
+            given.on_error,
+            given.decode,
+            given.image_pixels_max,
+            told,
+        )
+
+    def _begin(
+        self,
+        given: _Files,
+        while_used: bool,
+        servers: int,
+        window: int | str | None,
+        timeout: float | None,
+        told: _native.Progress | None,
+    ) -> _native.Request:
+        return native_of(self._client).preload(
+            self.name,
+            given.paths,
+            milliseconds(timeout),
+            given.kind,
+            given.fields,
+            given.labels,
+            given.on_error,
+            while_used,
+            given.decode,
+            given.image_pixels_max,
+            _servers(servers),
+            _window(window),
+            told,
+        )
+
+    def describe(self) -> Future[SetInfo]:
+        """Describes the set. Raises, by the future: `NotFound`."""
+        return Future(Stage(native_of(self._client).describe_set(self.name), _info_of))
+
+    def window(self) -> WindowCounts:
+        """Returns what the window of the set has, and how often it had what readers wanted.
+
+        Raises: `NotFound`; `InvalidArgument` for a set that has all samples in memory.
+        """
+        return WindowCounts._make(native_of(self._client).describe_window(self.name))
+
+    def unload(self) -> Future[None]:
+        """Hides the set at once. Its memory is free after the last reader.
+
+        Raises, by the future: `NotFound`; `PermissionDenied` naming the owner.
+        """
+        self._files, self._appended = _NO_FILES, []
+        return Future(Stage(native_of(self._client).unload(self.name), lambda request: None))
+
+    def open(
+        self,
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | bool = True,
+        *,
+        kind: str | None = None,
+        fields: Sequence[str] | None = None,
+        labels: str | os.PathLike[str] | None = None,
+        on_error: str = "fail",
+        decode: Mapping[str, str] | None = None,
+        image_pixels_max: int | None = None,
+    ) -> Future[SetReader]:
+        """Opens the set.
+
+        On the host of its data server its memory is mapped, and reading it costs no message. From
+        other hosts it is read by transfers.
+
+        When a data server is lost, the reader reads the samples of that server from the files that
+        the set was preloaded from, until the server has them again, and counts them, see
+        `SetReader.samples_from_files`. This process opens the files for the first such read, by
+        the same names. They must be unchanged.
+
+        Args:
+          files: ``True``: those that `preload` and `append` of this object were given, and read as
+            it says there; none if they were not called. They stand for the set if no other program
+            has appended before. ``False``: none; reads of a lost server's samples fail.
+            Otherwise as for `preload`, and so are the arguments after it; samples that were
+            appended have no files then.
+
+        Raises, by the future: `NotFound`.
+        """
+        appended: list[_Files] = []
+        if files is True:
+            given, appended = self._files, self._appended
+        elif files is False:
+            given = _NO_FILES
+        else:
+            given = _files_of(files, kind, fields, labels, on_error, decode, image_pixels_max)
+        request = native_of(self._client).open_set(self.name, *given, appended)
+        return Future(Stage(request, lambda r: SetReader(r.set_reader())))
+
+    def __repr__(self) -> str:
+        return f"<millrace.data.WorkingSet: {self.name}>"
+
+
+class SetReader(OfProcess):
+    """A working set that is open; made by `WorkingSet.open`. It can be read after an unload.
+
+    Threads: any.
+    """
+
+    _belongs = "a reader belongs to its process: open the working set in the other one"
+
+    def __init__(self, native: _native.SetReader) -> None:
+        self._native = native
+        line = native.describe()
+        fields = {}
+        self._numbers: dict[str, tuple[int, int, tuple[int, ...]]] = {}
+        for i in range(line[4]):
+            name, dtype, shape = native.field(i)
+            fields[name] = TensorInfo(DTYPES[dtype][0], shape, None, None)
+            self._numbers[name] = i, dtype, shape
+        self.info = _info(line, fields)  #: what the set has
+
+    @property
+    def samples_from_files(self) -> int:
+        """Samples that were read from files since the set was opened, because a data server was
+        lost, or because a window did not have them. Each field of a sample counts, and what a
+        loader has read by this reader counts, too.
+        """
+        return self._native.samples_from_files()
+
+    @property
+    def samples_from_window(self) -> int:
+        """Samples that came from a window; 0 for a set that has all samples in memory."""
+        return self._native.samples_from_window()
+
+    def sizes(self, field: str, ids: Iterable[int]) -> Future[list[int]]:
+        """Returns the bytes of samples of one field, in the order of ``ids``, by a future.
+
+        Raises: `InvalidArgument` for a field that the set does not have; by the future, also for a
+        sample, and those of `read_batch`.
+        """
+        number = self._number(field)[0]
+        request = self._native.sizes(number, _numbers(ids).tobytes())
+        return Future(Stage(request, lambda r: _numbers_of(r.sizes())))
+
+    def find(self, texts: Iterable[str], field: str = "path") -> Future[list[int]]:
+        """Finds samples by a text that they have, and returns their ids in the order of ``texts``,
+        by a future.
+
+        A call looks at the texts of all samples, so ask for many at once. Of several samples with
+        the same text it gives the first one.
+
+        Args:
+          field: ``"path"`` of files, ``"key"`` of archives, or another field of texts.
+
+        Raises: `InvalidArgument` for a field that the set does not have, or that has no texts; by
+        the future `NotFound`, naming a text that no sample has, and those of `read_batch`.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts: a list of texts, not a str")
+        wanted = [text_of("texts", text) for text in texts]
+        request = self._native.find(self._number(field)[0], wanted)
+        return Future(Stage(request, lambda r: _numbers_of(r.samples())))
+
+    def read_batch(
+        self,
+        field: str,
+        ids: Iterable[int],
+        out: object = None,
+        *,
+        framework: str = "pt",
+    ) -> Future[Any]:
+        """Copies samples of one field, one after the other, in the order of ``ids``.
+
+        Args:
+          out: a dense tensor or array of the field's type and the size of the samples, which is
+            written; ``None``: a new one, of the shape [samples, the shape of a sample]. For a field
+            whose samples differ in size: a list with one for each sample, which are views of one
+            memory.
+          framework: of a new one: ``"pt"`` for PyTorch, ``"np"`` for NumPy.
+
+        The future gives it. Raises: `InvalidArgument` for a field or a sample that the set does not
+        have, or another type or size of ``out``; by the future, `NotFound` when the memory is not
+        the set's any more, and `PeerLost` from another host.
+        """
+        number, dtype, shape = self._number(field)
+        wanted = _numbers(ids).tobytes()
+        if out is None and _varies(shape):
+            empty(framework, dtype, shape, "cpu", False)  # whether the framework has this type
+            asked = self._native.sizes(number, wanted)
+            return Future(
+                Stage(asked, lambda r: self._read_varying(field, wanted, r.sizes(), framework)),
+                driven=True,
+            )
+        if out is None:
+            out = empty(framework, dtype, [len(wanted) // 8, *shape], "cpu", False)
+        return Future(Stage(self._begin(number, dtype, wanted, out), lambda r: out))
+
+    # The second request of a batch whose samples have these sizes.
+    def _read_varying(
+        self, field: str, wanted: bytes, sizes: bytearray, framework: str
+    ) -> Stage[Any]:
+        number, dtype, shape = self._numbers[field]
+        row_bytes = math.prod(shape[1:]) * DTYPES[dtype][2] // 8
+        rows = (size // row_bytes for size in _numbers_of(sizes))
+        offsets = list(itertools.accumulate(rows, initial=0))
+        out = empty(framework, dtype, [offsets[-1], *shape[1:]], "cpu", False)
+        return Stage(self._begin(number, dtype, wanted, out), lambda r: parts(out, offsets))
+
+    def _begin(self, number: int, dtype: int, wanted: bytes, out: object) -> _native.Request:
+        batch = Batch()
+        line = batch.add("out", out, writable=True)
+        _check_out(out, line, dtype)
+        return self._native.read_batch(number, wanted, batch.native(), line.size_bytes)
+
+    def _number(self, field: str) -> tuple[int, int, tuple[int, ...]]:
+        if field not in self._numbers:
+            raise InvalidArgument(f"working set {self.info.name} has no field {field}")
+        return self._numbers[field]
+
+    def __repr__(self) -> str:
+        return f"<millrace.data.SetReader: {self.info.name}, {self.info.samples} samples>"
+
+
+def _numbers(ids: Any) -> array.array[int]:
+    try:
+        return array.array("Q", ids.tolist() if hasattr(ids, "tolist") else ids)
+    except (OverflowError, TypeError):
+        raise InvalidArgument("ids: numbers of samples are whole and not negative") from None
+
+
+def _numbers_of(memory: bytearray) -> list[int]:
+    return array.array("Q", bytes(memory)).tolist()
+
+
+def _check_out(out: object, line: Line, dtype: int) -> None:
+    if hasattr(out, "__cuda_array_interface__"):
+        raise InvalidArgument("out: memory of a GPU; give memory of the host")
+    if line.dtype != dtype:
+        raise InvalidArgument(
+            f"out: elements of {DTYPES[line.dtype][0]}, and the field has {DTYPES[dtype][0]}"
+        )
+    if line.strides is not None and not _is_dense(line.shape, line.strides, line.dtype):
+        raise InvalidArgument("out: its elements must lie one behind the other")
+
+
+def _is_dense(shape: Any, strides: Any, dtype: int) -> bool:
+    step = DTYPES[dtype][2] // 8
+    for count, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if count != 1 and stride != step:
+            return False
+        step *= count
+    return True
