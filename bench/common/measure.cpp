@@ -3,10 +3,40 @@
 #include <millrace/core/clock.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <string>
+#include <thread>
 
 namespace millrace::bench {
+
+namespace {
+
+constexpr std::chrono::milliseconds quiet_deadline{500};
+constexpr int quiet_looks = 8; // in a row, a millisecond apart
+
+// Returns how many threads of the machine run or could run; the caller is one of them.
+int running_threads() {
+  std::ifstream file{"/proc/stat"};
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("procs_running "))
+      return std::stoi(line.substr(line.find(' ')));
+  return 1;
+}
+
+// Some competitors go on after they were measured: they read ahead. Waits until only the caller
+// runs. On a machine where others work it goes on after the deadline.
+void wait_until_quiet() {
+  auto deadline = steady_clock::now() + quiet_deadline;
+  for (auto looks = 0; looks < quiet_looks && steady_clock::now() < deadline;) {
+    looks = running_threads() <= 1 ? looks + 1 : 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+}
+
+} // namespace
 
 double samples::quantile(double q) const {
   if (values_.empty())
@@ -43,6 +73,7 @@ void contest::run(std::size_t rounds, bool warm_up, double at_least_s) {
   double measured_s = 0;
   for (std::size_t round = 0; round < rounds || measured_s < at_least_s; ++round)
     for (auto& c : contestants_) {
+      wait_until_quiet();
       auto seconds = c->run();
       c->times.add(seconds);
       measured_s += seconds;

@@ -47,7 +47,8 @@ public:
   const samples& add(std::function<double()> run);
 
   /// Runs the rounds. `warm_up` runs one round first that does not count. More rounds follow until
-  /// `at_least_s` seconds were measured.
+  /// `at_least_s` seconds were measured. A competitor begins when the one before it has become
+  /// quiet, or after half a second.
   void run(std::size_t rounds, bool warm_up = true, double at_least_s = 0);
 
 private:

@@ -35,7 +35,7 @@ std::string command(const std::string& way, const taking& how) {
 
 batch_reader::batch_reader(client of, const sample_files& files)
   : of_(files), client_(std::move(of)), reader_(client_.working_set(files.name()).open().get()) {
-  for (std::size_t i = 0; i < plans; ++i)
+  for (std::size_t i = 0; i < few_plans; ++i)
     batches_.push_back(random_ids(batch_size, of_.samples(), i));
   for (std::size_t i = 0; i < ahead; ++i)
     buffers_.push_back(std::make_unique<warm_buffer>(of_.batch_bytes(batch_size)));
@@ -50,7 +50,8 @@ void batch_reader::read(std::size_t batches) {
       running.front().get();
       running.pop_front();
     }
-    running.push_back(reader_.read_batch(0, batches_[i % plans], buffers_[i % ahead]->bytes()));
+    running.push_back(
+      reader_.read_batch(0, batches_[i % batches_.size()], buffers_[i % ahead]->bytes()));
   }
   for (auto& last : running)
     last.get();

@@ -119,7 +119,8 @@ void measure(
     each_way.push_back(std::make_unique<readers>(at, of, how));
   batch_reader alone{at.connect("tcp"), of};
   warm_buffer whole{of.size_bytes()};
-  gather_floor one{of, 1}, each{of, std::max(std::thread::hardware_concurrency(), 1u)};
+  gather_floor one{of, 1, few_plans},
+    each{of, std::max(std::thread::hardware_concurrency(), 1u), few_plans};
   for (auto& r : each_way)
     got.ours.push_back(&all.add([&r, &got] { return r->read(got.batches); }));
   got.large = &all.add([&] { return seconds_of([&] { alone.load(whole); }); });

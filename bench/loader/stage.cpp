@@ -130,25 +130,25 @@ void on_threads(std::size_t threads, const std::function<void(std::size_t)>& wor
   work(0);
 }
 
-gather_floor::gather_floor(const sample_files& of, std::size_t threads, std::size_t batch)
+gather_floor::gather_floor(const sample_files& of, std::size_t threads, std::size_t plans)
   : of_(of) {
   std::uint64_t largest = 0;
   for (std::size_t i = 0; i < plans; ++i) {
-    batches_.push_back(random_ids(batch, of.samples(), i));
+    batches_.push_back(random_ids(batch_size, of.samples(), i));
     std::uint64_t bytes = 0;
     for (auto id : batches_.back())
       bytes += of[id].size();
     largest = std::max(largest, bytes);
   }
   for (std::size_t i = 0; i < threads; ++i)
-    targets_.push_back(std::make_unique<warm_buffer>(largest + 64 * batch));
+    targets_.push_back(std::make_unique<warm_buffer>(largest + 64 * batch_size));
 }
 
 double gather_floor::gather(std::size_t batches) {
   return seconds_of([&] {
     on_threads(targets_.size(), [&](std::size_t thread) {
       for (auto b = thread; b < batches; b += targets_.size())
-        gather_one(batches_[b % plans], targets_[thread]->bytes().data());
+        gather_one(batches_[b % batches_.size()], targets_[thread]->bytes().data());
     });
   });
 }

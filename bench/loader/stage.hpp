@@ -24,7 +24,7 @@ namespace millrace::bench {
 
 inline constexpr std::uint64_t kib = 1024, mib = 1024 * kib;
 inline constexpr std::size_t batch_size = 64;
-inline constexpr std::size_t plans = 61; // different batches of the floors
+inline constexpr std::size_t few_plans = 61; // different batches of a program that asks for them
 inline constexpr std::uint64_t region_bytes = 32 * mib;
 inline constexpr std::uint64_t round_bytes = 64 * mib; // that each reads in a round, at least
 inline constexpr std::size_t batches_min = 8;
@@ -108,10 +108,11 @@ child start_node(const std::string& config_path);
 /// Runs `work(i)` on as many threads. The calling one is the first.
 void on_threads(std::size_t threads, const std::function<void(std::size_t)>& work);
 
-/// Gathers random batches from memory with streaming stores, each thread its own ones.
+/// Gathers random batches from memory with streaming stores, each thread its own ones. `plans`
+/// different batches take turns: as many as those beside it, since few of them stay in the caches.
 class gather_floor {
 public:
-  gather_floor(const sample_files& of, std::size_t threads, std::size_t batch = batch_size);
+  gather_floor(const sample_files& of, std::size_t threads, std::size_t plans);
   /// Returns the seconds of so many batches.
   double gather(std::size_t batches);
 

@@ -21,11 +21,12 @@ struct workload {
   size_spread sizes;
   taking how;
   std::uint64_t set_bytes;
+  bool hides_reading; // its compute is so long that a DataLoader keeps up
 };
 constexpr workload workloads[] = {
-  {"unet3d", {146'600'628, 68'341'808}, {2, 0.323 * 2 / 7, 2}, 1024 * mib},
-  {"resnet50", {114'660, 136'076}, {64, 0.103, 4}, 256 * mib},
-  {"cosmoflow", {2'828'486, 71'311}, {1, 0.0035, 4}, 512 * mib},
+  {"unet3d", {146'600'628, 68'341'808}, {2, 0.323 * 2 / 7, 2}, 1024 * mib, false},
+  {"resnet50", {114'660, 136'076}, {64, 0.103, 4}, 256 * mib, true},
+  {"cosmoflow", {2'828'486, 71'311}, {1, 0.0035, 4}, 512 * mib, false},
 };
 
 row row_of(
@@ -69,7 +70,9 @@ void measure(const stage& s, const workload& of) {
     for (auto& [name, peer] : loaders)
       r.others.emplace_back(name, peer->median() / static_cast<double>(steps));
     if (!s.options.quick)
-      r.floor_min = r.peer_floor_max = utilisation_goal;
+      r.floor_min = utilisation_goal;
+    if (!s.options.quick && !of.hides_reading)
+      r.peer_floor_max = utilisation_goal;
     s.out.add(std::move(r));
   };
   add("cpp", ours);

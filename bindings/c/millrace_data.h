@@ -168,12 +168,12 @@ typedef struct {
  * there already is left as it is, but for parts that are missing. Nobody can open the set until all
  * samples are there. Programs of one user that preload the same files under the name at once share
  * the reading, and `progress` is told what all of them have read; if one fails or dies, others read
- * its part. Other programs wait for them, for 24 hours at most.
+ * its part. Other programs wait, until they have heard of no new sample for 24 hours.
  * `millrace_request_set` and `millrace_request_tensor` describe it. After a cancel nothing calls
  * `progress` any more, and no set is left behind; its name and its memory are free a little later.
  * Errors: MILLRACE_NOT_FOUND for a file, or when no node has a data server;
  * MILLRACE_INVALID_ARGUMENT and MILLRACE_CORRUPT_DATA naming the file; MILLRACE_ALREADY_EXISTS when
- * other files were preloaded under the name; MILLRACE_BUSY after 24 hours of waiting;
+ * other files were preloaded under the name; MILLRACE_BUSY after 24 hours without a new sample;
  * MILLRACE_NO_SPACE. */
 MILLRACE_API millrace_code millrace_preload(
   millrace_client* client, const char* set, const char* const* files, size_t count,

@@ -9,6 +9,7 @@
 #include <millrace/runtime/client/calls/whole_set.hpp>
 #include <millrace/runtime/client/working_set.hpp>
 #include <millrace/runtime/node/side_thread.hpp>
+#include <millrace/storage/samples/sample_reader.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -443,6 +444,13 @@ future<preloaded_set> working_set::preload(
 
 future<preloaded_set> working_set::append(
   std::vector<std::string> files, append_options options) const {
+  if (options.labels == storage::samples::labels_of_folders)
+    return ready_future<preloaded_set>(fail(
+      errc::invalid_argument,
+      "appending to working set {}: folders are numbered among those of all files, so the labels "
+      "of "
+      "an append would not be those of the set; give them as a CSV file",
+      name_));
   preload_options how;
   static_cast<set_file_options&>(how) = options;
   how.timeout = options.timeout;

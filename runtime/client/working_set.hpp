@@ -143,8 +143,8 @@ struct set_access {
 
 /// Some samples of a set whose digests do not match.
 struct set_damage {
-  std::uint64_t samples = 0; // that were compared
-  std::uint64_t damaged = 0;
+  std::uint64_t samples = 0;        // that were compared, in all their fields
+  std::uint64_t damaged = 0;        // of them, in one field or more
   std::vector<std::uint64_t> first; // the first ones that are damaged, ten at most
 
   friend bool operator==(const set_damage&, const set_damage&) = default;
@@ -197,8 +197,8 @@ public:
   ///          not the set's any more; `corrupt_data` as for `sizes`; from another host `peer_lost`
   ///          naming the node, and `no_space` when there is no memory for `reading.staging`; the
   ///          bytes are then undefined.
-  /// Threads: the memory must live until the result is there. Batches up to 128 KiB are copied by
-  ///          the caller, larger ones by the client's threads.
+  /// Threads: the memory must live until the result is there. Batches up to 256 KiB of a mapped
+  ///          set are copied by the caller, larger ones by the client's threads.
   /// Source:  the loading paper, section 4.2 `Readbatch` and section 4.4.
   future<void> read_batch(
     std::size_t field, std::vector<std::uint64_t> ids, std::span<std::byte> into) const;
@@ -257,8 +257,8 @@ public:
   /// that one of them finds damaged is read again by the first one, whose options decide. When one
   /// of them fails, is cancelled or dies, the others read its part, or begin again if it was the
   /// first one. A client of another user, with other files, or with nothing left to read, waits. It
-  /// waits for 24 hours at most, also for a data server that is `busy`, until it is cancelled or
-  /// the client is gone.
+  /// waits, also for a data server that is `busy`, until it has heard of no new sample for 24
+  /// hours, is cancelled, or the client is gone.
   ///
   /// Files: names, which may have braces (`{a,b}`, `{000..012}`) and patterns (`*`, `?`, `[...]`).
   /// - `.npy`, `.npz`, `.h5`, `.hdf5`: arrays, whose first dimension counts the samples. The files'
@@ -270,7 +270,7 @@ public:
   /// - a directory, or other files: each is a sample. The fields are "x", the bytes,
   ///   and "path", which vary, and "label" if `labels` says where it comes from.
   /// Errors:  `invalid_argument` and `corrupt_data` naming the file; `already_exists` when other
-  ///          files were preloaded under the name; `busy` after 24 hours of waiting;
+  ///          files were preloaded under the name; `busy` after 24 hours without a new sample;
   ///          `no_space` with the bytes asked for and those that are free, or the quota, naming the
   ///          node of a part; `invalid_argument` for more `servers` than there are;
   ///          `permission_denied` naming the owner of parts that are left of another preload of the
@@ -283,13 +283,15 @@ public:
   /// lie at the nodes of the set. Who opens the set sees all of them or none; who has it open goes
   /// on with what it has, and opens it again to see more.
   ///
-  /// Samples of the same files that the set has already are left as they are (`existed`), and parts
-  /// that are missing are brought back; so all ranks of a job may call it. While another client
+  /// If the set has been preloaded from the same list of files, or they were appended together, it
+  /// is left as it is (`existed`), and parts that are missing are brought back; so all ranks of a
+  /// job may call it. Some files of such a list are appended again. While another client
   /// fills the set, it waits, as `preload` does. After a cancel that came too late the samples are
   /// there; another append of the files says so.
   /// Returns the whole set.
   /// Errors:  as `preload`; `not_found` when there is no such set; `invalid_argument` for fields
-  ///          other than those of the set, and for a window; `permission_denied` naming the owner;
+  ///          other than those of the set, for a window, and for labels of folders, whose numbers
+  ///          depend on all files; `permission_denied` naming the owner;
   ///          `already_exists` when the set has the samples of the files without others that were
   ///          damaged; `no_space` after `appends_max` appends, too.
   /// Source:  the loading paper, section 4.2 `Append`.

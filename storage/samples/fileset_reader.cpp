@@ -11,8 +11,6 @@ namespace millrace::storage::samples {
 
 namespace {
 
-constexpr std::string_view labels_of_folders = "folders";
-
 enum class part : std::uint8_t { bytes, path, label };
 
 struct part_row {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -118,11 +119,14 @@ enum class sample_kind : std::uint8_t {
   files      // each file is a sample
 };
 
+/// The number of the first folder in a file's path, by name, among those of all files.
+inline constexpr std::string_view labels_of_folders = "folders";
+
 struct sample_options {
   sample_kind kind = sample_kind::automatic;
   std::vector<std::string> fields = {}; // to take, in this order; empty: all
-  /// Where labels of files come from: "folders" (the numbers of the first folders, by name), or the
-  /// path of a CSV file with lines "path,label"; empty: there are none.
+  /// Where labels of files come from: `labels_of_folders`, or the path of a CSV file with lines
+  /// "path,label"; empty: there are none.
   std::string labels = {};
   /// Fields that are images, and as what they are decoded, see `open_decoded`.
   std::vector<std::string> decode = {};

@@ -1,6 +1,7 @@
 // Lets libarchive parse what a source gives. Of its filters only those that work in this process
 // are taken, so no program is ever started.
 #include <millrace/core/rounding.hpp>
+#include <millrace/storage/samples/gzip_source.hpp>
 #include <millrace/storage/samples/tar_stream.hpp>
 
 #include <archive.h>
@@ -21,6 +22,7 @@ constexpr std::uint64_t tar_block_bytes = 512;
 // Small where most bytes are passed over.
 constexpr std::size_t plain_buffer_bytes = 16u << 10;
 constexpr std::size_t packed_buffer_bytes = 256u << 10;
+constexpr std::uint64_t after_end_bytes_max = 64u << 20;
 
 struct free_archive {
   void operator()(archive* one) const noexcept { ::archive_read_free(one); }
@@ -29,10 +31,10 @@ struct free_archive {
 // What the callbacks of libarchive share with those who open it.
 struct opened_archive {
   opened_archive(byte_source from, tar_packing how)
-    : source(std::move(from)),
+    : source(how == tar_packing::gzip ? gunzipped(std::move(from)) : std::move(from)),
       buffer(how == tar_packing::none ? plain_buffer_bytes : packed_buffer_bytes), packing(how) {}
 
-  byte_source source;
+  byte_source source; // unpacked, if the packing is gzip
   std::vector<std::byte> buffer;
   tar_packing packing;
   std::uint64_t offset = 0; // of the source's next bytes
@@ -70,9 +72,8 @@ status error_of(const opened_archive& of) {
 int add_filter(archive* parser, tar_packing packing) {
   switch (packing) {
   case tar_packing::none:
-    return ARCHIVE_OK;
   case tar_packing::gzip:
-    return ::archive_read_support_filter_gzip(parser);
+    return ARCHIVE_OK;
   case tar_packing::zstd:
     return ::archive_read_support_filter_zstd(parser);
   }
@@ -174,7 +175,7 @@ result<std::optional<tar_entry>> tar_stream::next() {
   if (outcome == ARCHIVE_EOF && position < state_->end + tar_block_bytes)
     return fail(errc::corrupt_data, "it has no end mark: it was cut short");
   if (outcome == ARCHIVE_EOF)
-    return std::nullopt;
+    return end();
   // A warning is about a name that cannot be told, or a header that is not as it should be.
   if (outcome != ARCHIVE_OK)
     return fail(error_of(*state_));
@@ -186,6 +187,23 @@ result<std::optional<tar_entry>> tar_stream::next() {
   auto is_plain = out.kind == tar_entry_kind::file;
   state_->end = position + (is_plain ? round_up(out.size_bytes, tar_block_bytes) : 0);
   return out;
+}
+
+// The checksum of gzip comes after what follows the end mark, zeros as a rule.
+result<std::optional<tar_entry>> tar_stream::end() {
+  auto& of = *state_;
+  for (std::uint64_t passed = 0; of.packing == tar_packing::gzip;) {
+    auto count = of.source(0, of.buffer);
+    if (!count)
+      return fail(count.error());
+    if (*count == 0)
+      break;
+    passed += *count;
+    if (passed > after_end_bytes_max)
+      return fail(
+        errc::corrupt_data, "more than {} bytes follow its end mark", after_end_bytes_max);
+  }
+  return std::nullopt;
 }
 
 result<std::string> tar_stream::bytes(std::uint64_t size_bytes) {

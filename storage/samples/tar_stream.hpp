@@ -56,6 +56,8 @@ public:
 private:
   struct state;
   explicit tar_stream(std::unique_ptr<state> of) noexcept;
+  result<std::optional<tar_entry>> end();
+
   std::unique_ptr<state> state_;
 };
 

@@ -204,6 +204,11 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_and_leaves_nothing) {
   of.c.working_set("w").preload({of.a}, window).get();
   refused("w", of.b, errc::invalid_argument, "window");
   of.c.working_set("w").unload().get();
+  append_options folders;
+  folders.labels = "folders";
+  auto numbered = of.set.append({of.b}, folders);
+  BOOST_TEST((code_of(numbered) == errc::invalid_argument));
+  BOOST_TEST(words_of(numbered).find("CSV") != std::string::npos, words_of(numbered));
   refused("s", piece(of.at, "large.npy", 0, 30'000), errc::no_space, "data.capacity");
   BOOST_TEST(soon([&] { return of.at.used_bytes() == used; }));
   BOOST_TEST(of.set.open().get().info().samples == 200u);

@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(samples_of_varying_sizes_are_those_of_the_files) {
     BOOST_TEST(path == "a/6");
     BOOST_TEST(reader.sizes(2, {1, 2}).get().at(1) == 8u);
     auto compared = reader.verify().get();
-    BOOST_TEST(compared.samples == 3 * wanted.size());
+    BOOST_TEST(compared.samples == wanted.size());
     BOOST_TEST(compared.damaged == 0u);
     // Nothing is copied where the size is wrong.
     std::vector<std::byte> other(64, std::byte{9});

@@ -340,6 +340,43 @@ BOOST_AUTO_TEST_CASE(a_compressed_archive_that_is_cut_short_is_refused) {
   }
 }
 
+// Bytes that gzip has stored unpack whatever they are; only the checksum tells.
+BOOST_AUTO_TEST_CASE(a_compressed_archive_whose_checksum_is_wrong_is_refused) {
+  scratch files;
+  files.write("x.tar", crafted_tar(three));
+  files.write("good.tar", crafted_tar({{"d.bin", "4"}}));
+  for (auto* name : {"x.tar", "good.tar"})
+    BOOST_TEST_REQUIRE(
+      millrace::testing::run_program({"/usr/bin/gzip", "-k", files / name}).code == 0);
+  auto whole = millrace::testing::contents_of(files / "x.tar.gz");
+  auto good = files / "good.tar.gz";
+  for (std::size_t from_end : {8u, 5u, 4u, 1u}) { // of the checksum, and of the length
+    auto changed = whole;
+    changed[changed.size() - from_end] ^= 1;
+    auto path = files.write("changed.tar.gz", changed);
+    check_refused({path}, errc::corrupt_data, {path});
+    std::vector<damaged_file> left_out;
+    BOOST_TEST(opened({path, good}, {.skips_damaged = true}, &left_out)->samples() == 1u);
+    BOOST_TEST(left_out.size() == 1u);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(files_of_gzip_that_follow_each_other_are_one) {
+  scratch files;
+  auto tar = crafted_tar(three);
+  auto half = tar.size() / 2;
+  std::string packed;
+  for (auto& part : {tar.substr(0, half), tar.substr(half)}) {
+    auto path = files.write("part", part);
+    BOOST_TEST_REQUIRE(
+      millrace::testing::run_program({"/usr/bin/gzip", "-f", "-k", path}).code == 0);
+    packed += millrace::testing::contents_of(path + ".gz");
+  }
+  auto one = keys_of(*opened({files.write("x.tar", tar)}));
+  BOOST_TEST((keys_of(*opened({files.write("x.tar.gz", packed)})) == one));
+  BOOST_TEST((keys_of(*opened({files.write("y.tar.gz", packed + std::string(600, 0))})) == one));
+}
+
 BOOST_AUTO_TEST_CASE(an_archive_that_changes_is_blamed) {
   scratch files;
   files.write("x.tar", crafted_tar(three));

@@ -79,7 +79,7 @@ void check(F copy, std::size_t size_bytes, std::size_t source_shift, std::size_t
 
 BOOST_AUTO_TEST_SUITE(digest_copies_suite)
 
-// About where a copy begins to go on in several places, and where those are as long as they get.
+// About where copies change their ways, and where digest blocks end.
 BOOST_AUTO_TEST_CASE(copies_of_any_length_and_place_are_exact) {
   constexpr std::size_t kib = 1024;
   std::vector<std::size_t> lengths = sizes();

@@ -3,6 +3,7 @@
 #include <millrace/transport/copy/copy.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #if defined(__x86_64__)
@@ -20,16 +21,36 @@ constexpr std::size_t line_bytes = 64;
 
 // Two cache lines.
 constexpr std::size_t unit_bytes = 2 * line_bytes;
-// Units of one run, when several runs are copied at once. Shorter runs cost more, since each begins
-// a page.
-constexpr std::size_t run_units_min = (32u << 10) / unit_bytes;
-constexpr std::size_t run_units_max = (256u << 10) / unit_bytes;
+// A longer part of a list is copied by itself: its beginning is a small part of it.
+constexpr std::size_t alone_bytes_min = 128u << 10;
 
-// Copies `places` runs of `units` each, which follow each other, all at the same time.
-using stream_runs = void (*)(std::byte*, const std::byte*, std::size_t units, std::size_t places);
+// A processor reads ahead only within a page, and waits at the beginning of the next one. So that
+// beginning is fetched while the page before it is copied.
+constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t fetched_bytes = 1024;
 
-// Copies `units` of two runs, both at the same time.
-using copy_pair = void (*)(const local_copy& one, const local_copy& other, std::size_t units);
+// Copies a run of `units`.
+using stream_run = void (*)(std::byte* target, const std::byte* source, std::size_t units);
+
+// While a list is copied, what comes so much later in it is fetched: short parts lie on pages of
+// which the processor has read nothing yet.
+constexpr std::uint64_t fetch_distance_bytes = 8192;
+
+// Copies a run of `units`, and fetches as many bytes at `ahead`.
+using fetching_run =
+  void (*)(std::byte* target, const std::byte* source, const std::byte* ahead, std::size_t units);
+
+inline void fetch_unit(const std::byte* from) {
+  _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(from) + line_bytes, _MM_HINT_T0);
+}
+
+// `left_bytes` of the run are at `source`.
+inline void fetch_next_page(const std::byte* source, std::size_t left_bytes) {
+  auto at = reinterpret_cast<std::uintptr_t>(source) % page_bytes;
+  if (at < fetched_bytes && left_bytes > page_bytes)
+    fetch_unit(source + page_bytes);
+}
 
 __attribute__((target("avx2"))) inline void stream_unit_avx2(
   std::byte* target, const std::byte* source) {
@@ -43,19 +64,20 @@ __attribute__((target("avx2"))) inline void stream_unit_avx2(
   _mm256_stream_si256(to + 3, fourth);
 }
 
-__attribute__((target("avx2"))) void stream_runs_avx2(
-  std::byte* target, const std::byte* source, std::size_t units, std::size_t places) {
+__attribute__((target("avx2"))) void stream_run_avx2(
+  std::byte* target, const std::byte* source, std::size_t units) {
   auto run_bytes = units * unit_bytes;
-  for (std::size_t unit = 0; unit < run_bytes; unit += unit_bytes)
-    for (auto at = unit; at < places * run_bytes; at += run_bytes)
-      stream_unit_avx2(target + at, source + at);
+  for (std::size_t at = 0; at < run_bytes; at += unit_bytes) {
+    fetch_next_page(source + at, run_bytes - at);
+    stream_unit_avx2(target + at, source + at);
+  }
 }
 
-__attribute__((target("avx2"))) void stream_pair_avx2(
-  const local_copy& one, const local_copy& other, std::size_t units) {
+__attribute__((target("avx2"))) void stream_fetching_avx2(
+  std::byte* target, const std::byte* source, const std::byte* ahead, std::size_t units) {
   for (std::size_t at = 0; at < units * unit_bytes; at += unit_bytes) {
-    stream_unit_avx2(one.target + at, one.source + at);
-    stream_unit_avx2(other.target + at, other.source + at);
+    fetch_unit(ahead + at);
+    stream_unit_avx2(target + at, source + at);
   }
 }
 
@@ -66,32 +88,34 @@ void stream_unit_sse2(std::byte* target, const std::byte* source) {
       _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i)));
 }
 
-void stream_runs_sse2(
-  std::byte* target, const std::byte* source, std::size_t units, std::size_t places) {
+void stream_run_sse2(std::byte* target, const std::byte* source, std::size_t units) {
   auto run_bytes = units * unit_bytes;
-  for (std::size_t unit = 0; unit < run_bytes; unit += unit_bytes)
-    for (auto at = unit; at < places * run_bytes; at += run_bytes)
-      stream_unit_sse2(target + at, source + at);
+  for (std::size_t at = 0; at < run_bytes; at += unit_bytes) {
+    fetch_next_page(source + at, run_bytes - at);
+    stream_unit_sse2(target + at, source + at);
+  }
 }
 
-void stream_pair_sse2(const local_copy& one, const local_copy& other, std::size_t units) {
+void stream_fetching_sse2(
+  std::byte* target, const std::byte* source, const std::byte* ahead, std::size_t units) {
   for (std::size_t at = 0; at < units * unit_bytes; at += unit_bytes) {
-    stream_unit_sse2(one.target + at, one.source + at);
-    stream_unit_sse2(other.target + at, other.source + at);
+    fetch_unit(ahead + at);
+    stream_unit_sse2(target + at, source + at);
   }
 }
 
 // With ordinary stores.
-void store_pair(const local_copy& one, const local_copy& other, std::size_t units) {
+void store_fetching(
+  std::byte* target, const std::byte* source, const std::byte* ahead, std::size_t units) {
   for (std::size_t at = 0; at < units * unit_bytes; at += unit_bytes) {
-    std::memcpy(one.target + at, one.source + at, unit_bytes);
-    std::memcpy(other.target + at, other.source + at, unit_bytes);
+    fetch_unit(ahead + at);
+    std::memcpy(target + at, source + at, unit_bytes);
   }
 }
 
 const bool has_avx2 = __builtin_cpu_supports("avx2");
-const stream_runs widest = has_avx2 ? stream_runs_avx2 : stream_runs_sse2;
-const copy_pair widest_pair = has_avx2 ? stream_pair_avx2 : stream_pair_sse2;
+const stream_run widest = has_avx2 ? stream_run_avx2 : stream_run_sse2;
+const fetching_run widest_fetching = has_avx2 ? stream_fetching_avx2 : stream_fetching_sse2;
 
 __attribute__((target("clwb"))) void back_clwb(const std::byte* line) {
   _mm_clwb(const_cast<std::byte*>(line));
@@ -126,59 +150,85 @@ void copy_ragged(
     write_back(target, size_bytes);
 }
 
-void skip(local_copy& part, std::size_t size_bytes) {
-  part.target += size_bytes;
-  part.source += size_bytes;
-  part.length -= size_bytes;
-}
-
-// Copies parts of a list two at a time, as far as both have whole units.
-class pairs {
+// What comes later in a list.
+class later_bytes {
 public:
-  pairs(std::span<const local_copy> parts, store_mode mode)
-    : parts_(parts), mode_(mode), pair_(mode == store_mode::cached ? store_pair : widest_pair) {}
+  later_bytes(std::span<const local_copy> parts, std::uint64_t by_bytes) : parts_(parts) {
+    skip(by_bytes);
+  }
 
-  void run() {
-    while (fill(one_) && fill(other_)) {
-      auto units = std::min(one_.length, other_.length) / unit_bytes;
-      pair_(one_, other_, units);
-      skip(one_, units * unit_bytes);
-      skip(other_, units * unit_bytes);
-    }
-    copy_bytes(one_.target, one_.source, one_.length, mode_);
-    copy_bytes(other_.target, other_.source, other_.length, mode_);
+  // Returns those that follow each other there; none behind the end of the list.
+  std::span<const std::byte> here() const {
+    if (parts_.empty())
+      return {};
+    return std::span{parts_.front().source, parts_.front().length}.subspan(done_);
+  }
+
+  void skip(std::uint64_t size_bytes) {
+    done_ += size_bytes;
+    for (; !parts_.empty() && done_ >= parts_.front().length; parts_ = parts_.subspan(1))
+      done_ -= parts_.front().length;
   }
 
 private:
-  // Goes on to the next part if this one has no unit left. Returns false if there is none.
-  bool fill(local_copy& part) {
-    while (part.length < unit_bytes) {
-      copy_ragged(part.target, part.source, part.length, mode_);
-      part = {};
-      if (next_ == parts_.size())
-        return false;
-      part = parts_[next_++];
-      if (next_ + 1 < parts_.size())
-        _mm_prefetch(reinterpret_cast<const char*>(parts_[next_ + 1].source), _MM_HINT_T0);
-      begin(part);
-    }
-    return true;
+  std::span<const local_copy> parts_;
+  std::uint64_t done_ = 0; // of the first part
+};
+
+// Copies a list, and fetches what comes later in it.
+class list_copy {
+public:
+  list_copy(std::span<const local_copy> parts, store_mode mode)
+    : parts_(parts), mode_(mode), later_(parts, fetch_distance_bytes),
+      run_(mode == store_mode::cached ? store_fetching : widest_fetching) {}
+
+  void run() {
+    for (auto& part : parts_)
+      copy(part);
   }
 
-  // Streaming stores need an aligned target. Long parts are copied in several places by themselves.
-  void begin(local_copy& part) {
-    auto alone = part.length >= copy_places * run_units_min * unit_bytes;
-    auto head = -reinterpret_cast<std::uintptr_t>(part.target) % line_bytes;
-    auto now = alone ? part.length : std::min<std::uint64_t>(head, part.length);
-    copy_bytes(part.target, part.source, now, mode_);
-    skip(part, now);
+private:
+  void copy(local_copy part) {
+    if (part.length >= alone_bytes_min) {
+      copy_bytes(part.target, part.source, part.length, mode_);
+      return later_.skip(part.length);
+    }
+    if (part.length < streaming_run_bytes_min)
+      return copy_ragged_of(part, part.length);
+    // Streaming stores need an aligned target.
+    copy_ragged_of(part, -reinterpret_cast<std::uintptr_t>(part.target) % line_bytes);
+    while (part.length >= unit_bytes)
+      copy_units_of(part);
+    copy_ragged_of(part, part.length);
+  }
+
+  // As many as follow each other here and later.
+  void copy_units_of(local_copy& part) {
+    auto later = later_.here();
+    auto most = later.empty() ? part.length : std::max(later.size(), unit_bytes);
+    auto units = std::min(part.length, most) / unit_bytes;
+    run_(part.target, part.source, later.empty() ? part.source : later.data(), units);
+    skip(part, units * unit_bytes);
+  }
+
+  void copy_ragged_of(local_copy& part, std::uint64_t size_bytes) {
+    if (auto later = later_.here(); !later.empty())
+      fetch_unit(later.data());
+    copy_ragged(part.target, part.source, size_bytes, mode_);
+    skip(part, size_bytes);
+  }
+
+  void skip(local_copy& part, std::uint64_t size_bytes) {
+    part.target += size_bytes;
+    part.source += size_bytes;
+    part.length -= size_bytes;
+    later_.skip(size_bytes);
   }
 
   const std::span<const local_copy> parts_;
   const store_mode mode_;
-  const copy_pair pair_;
-  local_copy one_ = {}, other_ = {};
-  std::size_t next_ = 0;
+  later_bytes later_;
+  const fetching_run run_;
 };
 
 } // namespace
@@ -190,19 +240,15 @@ void copy_bytes(
   // Streaming stores need an aligned target. The ragged ends use ordinary stores.
   auto head = -reinterpret_cast<std::uintptr_t>(target) % line_bytes;
   copy_ragged(target, source, head, mode);
-  auto done = head;
-  auto left = (size_bytes - head) / unit_bytes;
-  while (left > 0) {
-    auto places = left < copy_places * run_units_min ? 1 : copy_places;
-    auto units = places == 1 ? left : std::min(left / places, run_units_max);
-    widest(target + done, source + done, units, places);
-    done += places * units * unit_bytes;
-    left -= places * units;
-  }
+  auto units = (size_bytes - head) / unit_bytes;
+  widest(target + head, source + head, units);
+  auto done = head + units * unit_bytes;
   copy_ragged(target + done, source + done, size_bytes - done, mode);
 }
 
-void copy_parts(std::span<const local_copy> parts, store_mode mode) { pairs{parts, mode}.run(); }
+void copy_parts(std::span<const local_copy> parts, store_mode mode) {
+  list_copy{parts, mode}.run();
+}
 
 bool can_write_back() noexcept { return true; }
 

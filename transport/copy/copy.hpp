@@ -26,8 +26,8 @@ struct local_copy {
   std::uint64_t length = 0;
 };
 
-/// Copies all parts. Short ones, such as the samples of a batch, are copied two at a time: each
-/// begins on a page that the processor has not prefetched, and one hides the wait of the other.
+/// Copies all parts. Short ones, such as the samples of a batch, begin on pages of which the
+/// processor has read nothing yet; so each is fetched while those before it are copied.
 void copy_parts(std::span<const local_copy> parts, store_mode mode);
 
 /// Returns true if this processor can write cache lines back to memory (and so to the persistence
@@ -44,10 +44,6 @@ void streaming_fence() noexcept;
 
 /// Transfers of at least this many bytes use streaming stores.
 inline constexpr std::uint64_t streaming_bytes_min = 1u << 20;
-
-/// A long copy proceeds in this many places at once. Processors prefetch within a page only, so a
-/// copy in one place stalls at the beginning of each page.
-inline constexpr std::size_t copy_places = 4;
 
 /// A run shorter than this is written with ordinary stores in every mode.
 inline constexpr std::uint64_t streaming_run_bytes_min = 256;

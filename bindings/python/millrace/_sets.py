@@ -242,7 +242,7 @@ class WorkingSet:
 
         All ranks of a job may call it at once, and share the reading: each opens the files, and
         reads a part of them. If one fails or dies, others read its part. A program of another user,
-        or with other files, waits for them, for 24 hours at most.
+        or with other files, waits for them, until it has heard of no new sample for 24 hours.
 
         Files are arrays (``.npy``, ``.npz``, ``.h5``, ``.hdf5``), whose first dimension counts the
         samples: ``x`` of ``.npy``, and a field for each array of the others. In tar archives
@@ -279,7 +279,7 @@ class WorkingSet:
         Returns: this working set.
 
         Raises: `NotFound`, `CorruptData`, `InvalidArgument` naming the file; `AlreadyExists` when
-        other files were preloaded under the name; `Busy` after 24 hours of waiting;
+        other files were preloaded under the name; `Busy` after 24 hours without a new sample;
         `NoSpace`; `Cancelled`.
         """
         told = _native.progress() if progress is not None else None

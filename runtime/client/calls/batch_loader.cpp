@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::uint64_t batch_size_max = std::uint64_t{1} << 31;
 constexpr std::uint32_t prefetch_max = 64;
-constexpr std::uint32_t held_max = 2; // batches beside those that are read ahead
+constexpr std::uint32_t held_max = 2;              // batches beside those that are read ahead
+constexpr std::uint64_t in_turn_bytes = 64u << 20; // work for many movers
 
 status check(const loader_options& o) {
   if (o.batch_size < 1 || o.batch_size > batch_size_max)
@@ -112,10 +113,10 @@ batch_loader::batch_loader(
   : core_(std::move(core)), reader_(std::move(reader)), fields_(std::move(fields)),
     varying_(varying_of(reader_.info(), fields_)),
     plan_{reader_.info().samples, options.batch_size, options.world_size, options.remainder},
-    memory_(std::move(places)), options_(options),
-    walk_(
-      plan_, options.rank, {reader_.info().identity, options.seed, options.epoch},
-      options.shuffle) {}
+    in_turn_(reader_.view_->is_mapped() && !is_window(reader_.info())), memory_(std::move(places)),
+    options_(options), walk_(
+                         plan_, options.rank,
+                         {reader_.info().identity, options.seed, options.epoch}, options.shuffle) {}
 
 future<batch_loader::outcome> batch_loader::next() {
   if (auto refused = core_->refused<outcome>())
@@ -192,7 +193,7 @@ batch_loader::entry_ptr batch_loader::begin_one() {
   batch_memory::lent places; // return without the lock, if they must
   std::lock_guard guard{mutex_};
   auto enough = batches_ahead() >= options_.prefetch || ahead_.size() >= 2 * options_.prefetch;
-  if (stopped_ || enough)
+  if (stopped_ || enough || reads_enough())
     return nullptr;
   auto ends = plan_.batches_from(walk_.position()) == 0;
   if (!ends && !memory_.lend(places))
@@ -293,6 +294,7 @@ void batch_loader::fill(const entry_ptr& one, const std::vector<loaded_batch::le
   auto& data = *one->data;
   data.lay_out(reader_.info(), fields_, of);
   data.clear_padding();
+  note_bytes(*one);
   if (fields_.size() == 1) { // most sets: without the list of outcomes
     fill_field(*one, 0).chain([self = shared_from_this(), one](const result<void>& read) {
       self->filled(one, read ? status{} : read.error());
@@ -300,6 +302,11 @@ void batch_loader::fill(const entry_ptr& one, const std::vector<loaded_batch::le
     return;
   }
   fill_fields(one);
+}
+
+void batch_loader::note_bytes(entry& one) {
+  std::lock_guard guard{mutex_};
+  one.bytes = one.data->size_bytes();
 }
 
 // Where there is no memory to go on, nothing writes to the batch any more when this throws.
@@ -535,6 +542,16 @@ loader_counts batch_loader::counts() const {
       ++(one->ready ? out.ready : out.reading);
   out.held = *held_;
   return out;
+}
+
+// Movers take turns between jobs. If all batches were read at once, they would all come late; so
+// the one that is needed first comes first. Reads from other hosts wait for the network, and those
+// of files for the disk: they are begun together.
+bool batch_loader::reads_enough() const {
+  std::uint64_t bytes = 0;
+  for (auto& one : ahead_)
+    bytes += one->ready ? 0 : one->bytes;
+  return in_turn_ && bytes >= in_turn_bytes;
 }
 
 // Of these and of the ends of epochs there are few.

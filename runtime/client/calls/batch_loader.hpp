@@ -52,6 +52,7 @@ private:
     std::uint64_t position = 0;
     std::vector<std::vector<sample_entry>> where; // of each field; empty if it does not vary
     std::shared_ptr<const sample_uses> uses;      // of a window
+    std::uint64_t bytes = 0;                      // that are read; 0: not known yet
     bool ready = false;
     status why;
   };
@@ -91,6 +92,7 @@ private:
   void read(const entry_ptr& one);
   void make_room(const entry_ptr& one);
   void fill(const entry_ptr& one, const std::vector<loaded_batch::lengths>& of);
+  void note_bytes(entry& one);
   void fill_fields(const entry_ptr& one);
   future<void> fill_field(const entry& one, std::size_t i) const;
   void end_reading(const entry_ptr& one, const status& why);
@@ -105,12 +107,14 @@ private:
   void forget(std::uint64_t number);
   status go_to(std::uint64_t epoch, std::uint64_t position, std::uint64_t seed, shuffle_kind how);
   std::size_t batches_ahead() const;
+  bool reads_enough() const;
 
   const std::shared_ptr<client_core> core_;
   const set_reader reader_;
   const std::vector<std::size_t> fields_;  // of the set
   const std::vector<std::size_t> varying_; // the places in `fields_` of those that vary
   const batch_plan plan_;
+  const bool in_turn_; // large batches are read one after the other
   const batch_memory memory_;
   const std::shared_ptr<std::atomic<std::size_t>> held_ = // batches that the program has
     std::make_shared<std::atomic<std::size_t>>(0);

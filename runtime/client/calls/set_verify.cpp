@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace millrace::runtime {
 
@@ -24,18 +25,20 @@ public:
   }
 
   result<set_damage> run() {
-    for (std::size_t f = 0; f < whole_.info().fields.size(); ++f)
-      for (std::size_t part = 0; part < whole_.parts(); ++part)
+    for (std::size_t part = 0; part < whole_.parts(); ++part) {
+      damaged_.clear();
+      for (std::size_t f = 0; f < whole_.info().fields.size(); ++f)
         if (auto bad = compare_part(f, part); !bad.ok())
           return fail(bad);
-    return now_.out;
+      count(part);
+    }
+    return out_;
   }
 
 private:
   static constexpr std::uint64_t entries_at_once = 1024;
 
   status compare_part(std::size_t field, std::size_t part) {
-    before_ = whole_.first_of(part);
     if (auto bad = open(part); !bad.ok())
       return bad;
     auto samples = view_->info().samples;
@@ -64,7 +67,7 @@ private:
   // A part that is opened again has its samples at the same addresses.
   status compare_some(
     std::size_t field, std::size_t part, std::uint64_t first, std::uint64_t count) {
-    auto before = now_;
+    auto before = done_;
     auto bad = compare(field, first, count);
     if (bad.ok())
       return bad;
@@ -72,7 +75,7 @@ private:
     if (!again)
       return again.error();
     use(*again);
-    now_ = before;
+    done_ = before;
     return compare(field, first, count);
   }
 
@@ -107,12 +110,20 @@ private:
   }
 
   status add(std::uint64_t sample, bool whole, std::uint64_t bytes) {
-    auto& out = now_.out;
-    if (!whole && out.damaged++ < named_max)
-      out.first.push_back(before_ + sample);
-    ++out.samples;
-    now_.done += bytes;
+    if (!whole) {
+      damaged_.resize(view_->info().samples);
+      damaged_[sample] = true;
+    }
+    done_ += bytes;
     return report();
+  }
+
+  // A sample is damaged if one of its fields is.
+  void count(std::size_t part) {
+    out_.samples += view_->info().samples;
+    for (std::size_t i = 0; i < damaged_.size(); ++i)
+      if (damaged_[i] && out_.damaged++ < named_max)
+        out_.first.push_back(whole_.first_of(part) + i);
   }
 
   result<bool> is_whole(const sample_entry& entry) {
@@ -128,27 +139,22 @@ private:
   }
 
   status report() {
-    auto& [out, done, reported] = now_;
-    if (done - reported < report_bytes && done < all_)
+    if (done_ - reported_ < report_bytes && done_ < all_)
       return {};
-    reported = done;
-    auto stop = mark_.report(progress_, done, all_);
+    reported_ = done_;
+    auto stop = mark_.report(progress_, done_, all_);
     return stop.ok() ? view_->still_ours() : stop;
   }
 
-  struct counts {
-    set_damage out;
-    std::uint64_t done = 0, reported = 0; // bytes
-  };
-
   const whole_set& whole_;
   std::shared_ptr<set_view> view_; // of the part that is compared
-  std::uint64_t before_ = 0;       // samples of the parts before it
   std::optional<set_scan> scan_;
+  std::vector<bool> damaged_; // samples of the part; empty if there are none
   stop_mark& mark_;
   const progress_callback& progress_;
-  std::uint64_t all_ = 0; // bytes
-  counts now_;
+  std::uint64_t all_ = 0;                 // bytes
+  std::uint64_t done_ = 0, reported_ = 0; // of them
+  set_damage out_;
 };
 
 } // namespace
