@@ -149,8 +149,9 @@ struct mover_pool::state {
         urgency.wait(guard);
       else // nothing but time makes them late
         urgency.wait_until(guard, unfinished_since + patience);
-    if (from)
-      run_one(*from, kind, std::move(guard));
+    // Who waited for a job goes on at once. On busy cores it would wait for this thread else.
+    if (from && run_one(*from, kind, std::move(guard)))
+      std::this_thread::yield();
     return from != nullptr;
   }
 
@@ -163,7 +164,8 @@ struct mover_pool::state {
     return from != nullptr;
   }
 
-  void run_one(turns& from, mover_kind kind, std::unique_lock<std::mutex> guard) {
+  // Returns true if the job has ended.
+  bool run_one(turns& from, mover_kind kind, std::unique_lock<std::mutex> guard) {
     auto [current, chunk] = from.take();
     if (kind == mover_kind::urgent)
       wake_others(from);
@@ -172,10 +174,11 @@ struct mover_pool::state {
     if (chunk < current->chunks)
       current->run(chunk);
     if (current->left.fetch_sub(1) > 1)
-      return;
+      return false;
     if (current->is_counted)
       finished_one();
     current->done();
+    return true;
   }
 
   // Those from here to `count_one` are called with `mutex` held.
