@@ -296,6 +296,32 @@ findings read(const listed<set_info>& r, counted) {
   return f;
 }
 
+findings read(const set_damage& r, counted) {
+  findings f;
+  f.damage = {
+    .struct_size = sizeof(millrace_set_damage),
+    .samples = r.samples,
+    .damaged = r.damaged,
+    .first = r.first.empty() ? nullptr : r.first.data(),
+    .first_count = r.first.size()};
+  return f;
+}
+
+findings read(const set_access& r, counted) {
+  findings f;
+  f.parts.reserve(r.parts.size());
+  for (auto& part : r.parts)
+    f.parts.push_back(
+      {.struct_size = sizeof(millrace_part_access),
+       .node = part.node.c_str(),
+       .by = part.by.empty() ? nullptr : part.by.c_str(),
+       .why = part.why.ok() ? nullptr : part.why.detail().c_str(),
+       .code = static_cast<millrace_code>(part.why.code()),
+       .reserved = 0});
+  f.processors = r.processors.c_str();
+  return f;
+}
+
 findings read(const stream_status& r, counted) {
   findings f;
   f.streams.push_back(described(r));

@@ -105,6 +105,36 @@ typedef struct {
   uint64_t damaged; /* whose bytes were not those that were written */
 } millrace_window_info;
 
+/* What a comparison of samples with their digests has found. Each field of a sample is compared for
+ * itself, and counts. */
+typedef struct {
+  size_t struct_size;
+  uint64_t samples;      /* that were compared */
+  uint64_t damaged;      /* of them */
+  const uint64_t* first; /* the numbers of those that were found first, at most 10; NULL: none.
+                            Valid as long as the request */
+  uint64_t first_count;
+} millrace_set_damage;
+
+/* How this process would reach the memory of a set, or of a part of one. Strings live as long as the
+ * request. */
+typedef struct {
+  size_t struct_size;
+  const char* node;
+  const char* by;     /* "mapped", or the driver of its transfers; NULL: it cannot be read now */
+  const char* why;    /* it cannot; NULL: it can */
+  millrace_code code; /* of that failure */
+  int32_t reserved;
+} millrace_part_access;
+
+/* Which order an epoch has. */
+typedef struct {
+  size_t struct_size;
+  uint64_t seed;
+  uint64_t epoch;
+  const char* shuffle; /* "full", "none", or "block:N"; NULL: "full" */
+} millrace_order_options;
+
 typedef struct {
   size_t struct_size;
   uint64_t batch_size; /* samples of this rank's batch; 0: 1 */
@@ -200,6 +230,20 @@ millrace_describe_set(millrace_client* client, const char* set, millrace_request
  * Errors: MILLRACE_NOT_FOUND; MILLRACE_INVALID_ARGUMENT for a set that has all samples in memory. */
 MILLRACE_API millrace_code
 millrace_describe_window(millrace_client* client, const char* set, millrace_window_info* info);
+/* Finds how this process would read a set, by a loader for `device`, such as "cuda:0"; NULL: for
+ * memory of the host. It opens the set for a moment, without files, which counts as a use.
+ * `millrace_request_part` gives its parts, and `millrace_request_processors` where the threads that
+ * copy would be kept.
+ * Errors: MILLRACE_NOT_FOUND; for a device those of `millrace_loader_create`. */
+MILLRACE_API millrace_code millrace_describe_access(
+  millrace_client* client, const char* set, const char* device, millrace_request** request);
+/* Gives a part, of `millrace_request_count`: those of the preload, one if the set is not divided,
+ * and then those of each append. A part that cannot be read is no failure of the request. */
+MILLRACE_API millrace_code
+millrace_request_part(millrace_request* request, size_t index, millrace_part_access* part);
+/* Returns what `millrace_loader_processors` would write, valid as long as the request. NULL: the
+ * request has failed, is not over, or is not that of `millrace_describe_access`. */
+MILLRACE_API const char* millrace_request_processors(millrace_request* request);
 /* Lists the sets whose names start with `prefix`; NULL: all. `millrace_request_set` gives them, and
  * `millrace_request_silent` the nodes that did not answer.
  * Errors: MILLRACE_NOT_FOUND when no node has a data server. */
@@ -278,6 +322,37 @@ millrace_request_samples(millrace_request* request, const uint64_t** ids, size_t
 MILLRACE_API millrace_code millrace_read_batch(
   millrace_set_reader* reader, size_t field, const uint64_t* ids, size_t count, void* into,
   size_t into_bytes, millrace_request** request);
+/* Copies all samples of a field, in the order of their numbers. Otherwise as `millrace_read_batch`.
+ */
+MILLRACE_API millrace_code millrace_load_field(
+  millrace_set_reader* reader, size_t field, void* into, size_t into_bytes,
+  millrace_request** request);
+/* Compares all samples of all fields with the digests that were taken when they were preloaded.
+ * `millrace_request_damage` says what was found. `progress` may be NULL: nobody is told. Else it is
+ * told the bytes that are compared, by a thread of Millrace, at the latest after each 64 MiB, and 0
+ * of it ends the comparison with MILLRACE_CANCELLED. After a cancel nothing calls it any more.
+ * Errors: MILLRACE_UNSUPPORTED for a window, since the files are the original; otherwise as
+ * `millrace_read_batch`. A damaged sample is no failure of the request. */
+MILLRACE_API millrace_code millrace_verify_samples(
+  millrace_set_reader* reader, millrace_progress progress, void* context,
+  millrace_request** request);
+/* Errors: MILLRACE_INVALID_ARGUMENT for another request than that of `millrace_verify_samples`. */
+MILLRACE_API millrace_code
+millrace_request_damage(millrace_request* request, millrace_set_damage* damage);
+/* Writes the samples that an epoch visits at the positions from `first` on. It computes them from
+ * the set, the seed and the epoch alone, in some 60 ns each, and sends no message. `options` may be
+ * NULL: the first epoch of the seed 0.
+ * Errors: MILLRACE_INVALID_ARGUMENT for positions that the set does not have. */
+MILLRACE_API millrace_code millrace_set_reader_order(
+  const millrace_set_reader* reader, const millrace_order_options* options, uint64_t first,
+  size_t count, uint64_t* ids);
+/* Writes at which positions of an epoch samples come, in the order of `ids`. `positions` may be the
+ * same memory as `ids`.
+ * Errors: MILLRACE_INVALID_ARGUMENT for a sample that the set does not have, before any is written.
+ */
+MILLRACE_API millrace_code millrace_set_reader_positions(
+  const millrace_set_reader* reader, const millrace_order_options* options, const uint64_t* ids,
+  size_t count, uint64_t* positions);
 MILLRACE_API void millrace_set_reader_release(millrace_set_reader* reader);
 
 /* ---- Loaders ---- */

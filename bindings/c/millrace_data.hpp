@@ -148,6 +148,30 @@ public:
       return millrace_read_batch(of_.get(), field, ids.data(), ids.size(), into, into_bytes, out);
     });
   }
+  /// Reads all samples of a field. The memory must stay until the request is over.
+  request load(std::size_t field, void* into, std::size_t into_bytes) const {
+    return detail::begun(
+      [&](auto** out) { return millrace_load_field(of_.get(), field, into, into_bytes, out); });
+  }
+  /// Compares all samples with their digests, see `millrace_verify_samples`; `damage_of` says what
+  /// was found.
+  request verify(millrace_progress progress = nullptr, void* context = nullptr) const {
+    return detail::begun(
+      [&](auto** out) { return millrace_verify_samples(of_.get(), progress, context, out); });
+  }
+  /// The samples at positions of an epoch, see `millrace_set_reader_order`.
+  std::vector<std::uint64_t> order(
+    const millrace_order_options& options, std::uint64_t first, std::size_t count) const {
+    std::vector<std::uint64_t> ids(count);
+    check(millrace_set_reader_order(of_.get(), &options, first, count, ids.data()));
+    return ids;
+  }
+  /// The positions of samples in an epoch, in the order of `ids`.
+  std::vector<std::uint64_t> positions(
+    const millrace_order_options& options, std::vector<std::uint64_t> ids) const {
+    check(millrace_set_reader_positions(of_.get(), &options, ids.data(), ids.size(), ids.data()));
+    return ids;
+  }
   loader load_batches(const millrace_loader_options& options) const {
     return loader{detail::made<millrace_loader>(
       [&](auto** out) { return millrace_loader_create(of_.get(), &options, out); })};
@@ -184,6 +208,14 @@ public:
     auto i = detail::sized<millrace_window_info>();
     check(millrace_describe_window(client_, name_.c_str(), &i));
     return i;
+  }
+  /// How this process would read the set, see `millrace_describe_access`; `parts_of` and
+  /// `processors_of` say what was found. `device`: as "cuda:0"; empty: memory of the host.
+  request access(const std::string& device = {}) const {
+    return detail::begun([&](auto** out) {
+      return millrace_describe_access(
+        client_, name_.c_str(), device.empty() ? nullptr : device.c_str(), out);
+    });
   }
   request unload() const {
     return detail::begun([&](auto** out) { return millrace_unload(client_, name_.c_str(), out); });
@@ -224,6 +256,29 @@ inline std::vector<millrace_skipped_file> skipped_files(const request& preload) 
   while (millrace_request_skipped(preload.get(), all.size(), &file) == MILLRACE_OK)
     all.push_back(file);
   return all;
+}
+
+/// What a comparison has found, see `millrace_request_damage`. Valid as long as the request.
+inline millrace_set_damage damage_of(const request& verify) {
+  auto d = detail::sized<millrace_set_damage>();
+  check(millrace_request_damage(verify.get(), &d));
+  return d;
+}
+
+/// How the parts of a set are reached, see `millrace_request_part`. Their strings are valid as long
+/// as the request.
+inline std::vector<millrace_part_access> parts_of(const request& access) {
+  std::vector<millrace_part_access> all(
+    millrace_request_count(access.get()), detail::sized<millrace_part_access>());
+  for (std::size_t i = 0; i < all.size(); ++i)
+    check(millrace_request_part(access.get(), i, &all[i]));
+  return all;
+}
+
+/// Where the threads that copy would be kept, see `millrace_request_processors`.
+inline std::string processors_of(const request& access) {
+  auto* text = millrace_request_processors(access.get());
+  return text ? text : "";
 }
 
 /// Lists the working sets whose names start with `prefix`.

@@ -161,6 +161,22 @@ millrace_code give_pair(
   });
 }
 
+// Returns a text that a request has found; null without one.
+template <class Get>
+const char* text_of(const char* function, millrace_request* request, const Get& get) {
+  const char* text = nullptr;
+  guarded(function, [&](const call& here) -> status {
+    if (!request)
+      return here.wrong("request", "is NULL");
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    text = get(**found);
+    return {};
+  });
+  return text;
+}
+
 } // namespace
 
 } // namespace millrace::bindings
@@ -309,7 +325,7 @@ size_t millrace_request_count(millrace_request* request) {
     auto& f = **found;
     count = std::max(
       {f.models.size(), f.runs.size(), f.steps.size(), f.sets.size(), f.streams.size(),
-       f.tensors.size()});
+       f.parts.size(), f.tensors.size()});
     return {};
   });
   return count;
@@ -330,6 +346,11 @@ millrace_code millrace_request_step(millrace_request* request, size_t index, mil
 
 millrace_code millrace_request_set(millrace_request* request, size_t index, millrace_set* set) {
   return give_line(__func__, request, index, &findings::sets, "set", set);
+}
+
+millrace_code millrace_request_part(
+  millrace_request* request, size_t index, millrace_part_access* part) {
+  return give_line(__func__, request, index, &findings::parts, "part", part);
 }
 
 millrace_code millrace_request_stream(
@@ -392,16 +413,11 @@ millrace_code millrace_request_axis(millrace_request* request, size_t index, mil
 }
 
 const char* millrace_request_silent(millrace_request* request, size_t index) {
-  const char* text = nullptr;
-  guarded(__func__, [&](const call& here) -> status {
-    if (!request)
-      return here.wrong("request", "is NULL");
-    auto found = request->found();
-    if (!found)
-      return found.error();
-    if (index < (*found)->silent.size())
-      text = (*found)->silent[index].c_str();
-    return {};
+  return text_of(__func__, request, [&](const findings& f) {
+    return index < f.silent.size() ? f.silent[index].c_str() : nullptr;
   });
-  return text;
+}
+
+const char* millrace_request_processors(millrace_request* request) {
+  return text_of(__func__, request, [](const findings& f) { return f.processors; });
 }

@@ -33,6 +33,9 @@ struct findings {
   std::vector<millrace_stream_info> streams;
   std::vector<millrace_skipped_file> skipped;
   std::span<const std::uint64_t> numbers; // one for each sample that was asked for
+  std::optional<millrace_set_damage> damage;
+  std::vector<millrace_part_access> parts;
+  const char* processors = nullptr;
   std::vector<millrace_tensor> tensors;
   std::span<const std::uint32_t> tensor_layers;
   /// The model that was described; null: none. Its layers are read when they are asked for, with
@@ -63,6 +66,8 @@ findings read(const set_info& r, counted by);
 findings read(const preloaded_set& r, counted by);
 findings read(const listed<set_info>& r, counted by);
 findings read(const std::vector<std::uint64_t>& numbers, counted by);
+findings read(const set_damage& r, counted by);
+findings read(const set_access& r, counted by);
 findings read(const stream_status& r, counted by);
 findings read(const listed<stream_status>& r, counted by);
 

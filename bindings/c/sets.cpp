@@ -22,6 +22,15 @@ status read_kinds(
   return bad;
 }
 
+// Returns what tells a program how far a call is; it is empty without a function.
+millrace::progress_callback progress_of(millrace_progress tell, void* context) {
+  if (!tell)
+    return {};
+  return [tell, context](std::uint64_t done, std::uint64_t total) {
+    return tell(context, done, total) != 0;
+  };
+}
+
 // Reads what files are read as.
 status read_file_options(
   const call& here, const millrace_preload_options& o, millrace::set_file_options& out) {
@@ -59,10 +68,7 @@ millrace::result<millrace::preload_options> preload_options_of(
   out.timeout = *timeout;
   out.window_bytes = o.window_bytes;
   out.while_used = o.while_used != 0;
-  if (o.progress)
-    out.progress = [tell = o.progress, context = o.context](auto done, auto total) {
-      return tell(context, done, total) != 0;
-    };
+  out.progress = progress_of(o.progress, o.context);
   return out;
 }
 
@@ -260,6 +266,17 @@ millrace_code millrace_describe_window(
   });
 }
 
+millrace_code millrace_describe_access(
+  millrace_client* client, const char* set, const char* device, millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{client, "client"}, {set, "set"}}); !bad.ok())
+      return bad;
+    return begin<millrace::set_access>(
+      request, [&] { return client->of.working_set(set).access(text_or(device, "")); });
+  });
+}
+
 millrace_code millrace_list_sets(
   millrace_client* client, const char* prefix, millrace_request** request) {
   clear(request);
@@ -425,6 +442,47 @@ millrace_code millrace_read_batch(
       return reader->of.read_batch(
         field, {ids, ids + count}, {static_cast<std::byte*>(into), into_bytes});
     });
+  });
+}
+
+millrace_code millrace_load_field(
+  millrace_set_reader* reader, size_t field, void* into, size_t into_bytes,
+  millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    auto bad = need_here(here, reader, "reader");
+    if (bad.ok() && into_bytes > 0)
+      bad = here.need({{into, "into"}});
+    if (!bad.ok())
+      return bad;
+    return begin<void>(request, [&] {
+      return reader->of.load(field, {static_cast<std::byte*>(into), into_bytes});
+    });
+  });
+}
+
+millrace_code millrace_verify_samples(
+  millrace_set_reader* reader, millrace_progress progress, void* context,
+  millrace_request** request) {
+  clear(request);
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = need_here(here, reader, "reader"); !bad.ok())
+      return bad;
+    return begin<millrace::set_damage>(
+      request, [&] { return reader->of.verify(progress_of(progress, context)); });
+  });
+}
+
+millrace_code millrace_request_damage(millrace_request* request, millrace_set_damage* damage) {
+  return guarded(__func__, [&](const call& here) -> status {
+    if (auto bad = here.need({{request, "request"}, {damage, "damage"}}); !bad.ok())
+      return bad;
+    auto found = request->found();
+    if (!found)
+      return found.error();
+    if (!(*found)->damage)
+      return here.wrong("request", "compares no samples");
+    return here.give(damage, "damage", *(*found)->damage);
   });
 }
 

@@ -242,6 +242,27 @@ AT(millrace_window_info, refused, 56);
 AT(millrace_window_info, evicted, 64);
 AT(millrace_window_info, damaged, 72);
 
+SIZE(millrace_set_damage, 40);
+AT(millrace_set_damage, struct_size, 0);
+AT(millrace_set_damage, samples, 8);
+AT(millrace_set_damage, damaged, 16);
+AT(millrace_set_damage, first, 24);
+AT(millrace_set_damage, first_count, 32);
+
+SIZE(millrace_part_access, 40);
+AT(millrace_part_access, struct_size, 0);
+AT(millrace_part_access, node, 8);
+AT(millrace_part_access, by, 16);
+AT(millrace_part_access, why, 24);
+AT(millrace_part_access, code, 32);
+AT(millrace_part_access, reserved, 36);
+
+SIZE(millrace_order_options, 32);
+AT(millrace_order_options, struct_size, 0);
+AT(millrace_order_options, seed, 8);
+AT(millrace_order_options, epoch, 16);
+AT(millrace_order_options, shuffle, 24);
+
 SIZE(millrace_loader_options, 96);
 AT(millrace_loader_options, struct_size, 0);
 AT(millrace_loader_options, batch_size, 8);
@@ -469,6 +490,11 @@ millrace_code millrace_describe_window(
   millrace_client* client, const char* set, millrace_window_info* info);
 millrace_code millrace_list_sets(
   millrace_client* client, const char* prefix, millrace_request** request);
+millrace_code millrace_describe_access(
+  millrace_client* client, const char* set, const char* device, millrace_request** request);
+millrace_code millrace_request_part(
+  millrace_request* request, size_t index, millrace_part_access* part);
+const char* millrace_request_processors(millrace_request* request);
 millrace_code millrace_unload(millrace_client* client, const char* set, millrace_request** request);
 millrace_code millrace_request_set(millrace_request* request, size_t index, millrace_set* set);
 millrace_code millrace_request_skipped(
@@ -497,6 +523,19 @@ millrace_code millrace_request_sizes(
 millrace_code millrace_read_batch(
   millrace_set_reader* reader, size_t field, const uint64_t* ids, size_t count, void* into,
   size_t into_bytes, millrace_request** request);
+millrace_code millrace_load_field(
+  millrace_set_reader* reader, size_t field, void* into, size_t into_bytes,
+  millrace_request** request);
+millrace_code millrace_verify_samples(
+  millrace_set_reader* reader, millrace_progress progress, void* context,
+  millrace_request** request);
+millrace_code millrace_request_damage(millrace_request* request, millrace_set_damage* damage);
+millrace_code millrace_set_reader_order(
+  const millrace_set_reader* reader, const millrace_order_options* options, uint64_t first,
+  size_t count, uint64_t* ids);
+millrace_code millrace_set_reader_positions(
+  const millrace_set_reader* reader, const millrace_order_options* options, const uint64_t* ids,
+  size_t count, uint64_t* positions);
 void millrace_set_reader_release(millrace_set_reader* reader);
 millrace_code millrace_loader_create(
   millrace_set_reader* reader, const millrace_loader_options* options, millrace_loader** loader);
