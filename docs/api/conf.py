@@ -66,7 +66,7 @@ import millrace  # noqa: E402
 
 # Classes of which functions and methods make the objects.
 made = {"Checkpoints", "Client", "Future", "Listing", "Node", "Repository", "SafeOpen", "Slice"} | {
-    "data.Batch", "data.Producer", "data.SetReader", "data.Stream", "data.StreamReader", "data.WorkingSet"
+    "data.Batch", "data.Producer", "data.SampleOrder", "data.SetReader", "data.Stream", "data.StreamReader", "data.WorkingSet"
 }  # fmt: skip
 
 

@@ -225,6 +225,30 @@ def finished(value: T) -> Future[T]:
     return future
 
 
+def tell_progress(
+    future: Future[Any], value: Callable[[], tuple[int, int]], progress: Callable[[int, int], object]
+) -> None:
+    """Calls ``progress`` with each new value until the future is over, where callbacks run.
+
+    ``False`` cancels the future. A future that has failed tells nothing any more.
+    """
+    told: tuple[int, int] | None = None
+
+    def look() -> bool:
+        nonlocal told
+        over = future.done()
+        if over and future.exception(0) is not None:
+            return False
+        now = value()
+        if now != told:
+            told = now
+            if progress(*now) is False:
+                future.cancel()
+        return not over
+
+    _pump().watch(look)
+
+
 # Which callables wait for which token, of one queue.
 class _Tokens:
     def __init__(self) -> None:
@@ -263,6 +287,7 @@ class _Pump(_Tokens):
     def __init__(self) -> None:
         super().__init__()
         self._ending = False
+        self._looks: list[Callable[[], bool]] = []
         self._thread = threading.Thread(target=self._serve, name="millrace", daemon=True)
         self._thread.start()
 
@@ -271,6 +296,22 @@ class _Pump(_Tokens):
             self.run(100)
             if _kept:
                 _drop_kept()
+            if self._looks:
+                self._look()
+
+    def watch(self, look: Callable[[], bool]) -> None:
+        """Calls ``look`` ten times a second, or more often, until it returns False."""
+        self._looks.append(look)
+
+    def _look(self) -> None:
+        for look in self._looks.copy():
+            goes_on = False
+            try:
+                goes_on = look()
+            except BaseException:  # pylint: disable=broad-except
+                _log.exception("a callback has failed")
+            if not goes_on:
+                self._looks.remove(look)
 
     def end(self) -> None:
         self._ending = True

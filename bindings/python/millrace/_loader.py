@@ -11,7 +11,9 @@ from . import _native
 from ._client import rank_and_size
 from ._errors import InvalidArgument
 from ._scope import OfProcess
-from ._sets import SetInfo, SetReader, WorkingSet, field_names
+from ._set_info import SetInfo
+from ._set_reader import SetReader, shuffle_text
+from ._sets import WorkingSet, field_names
 from ._tensors import DTYPES, checked, gpu, integers, parts, view, view_on
 
 if TYPE_CHECKING:
@@ -151,12 +153,6 @@ class Batch:
         return self._native
 
 
-def _shuffle(kind: str | bool) -> str:
-    if not isinstance(kind, (str, bool)):
-        raise TypeError(f"shuffle: a str or a bool, not {type(kind).__name__}")
-    return kind if isinstance(kind, str) else "full" if kind else "none"
-
-
 def take_batch(
     request: _native.Request, kept: list[_native.Batch | None]
 ) -> _native.Batch | None:
@@ -264,7 +260,7 @@ class Loader(OfProcess):
             checked("world_size", self.world_size, 1, 2**31),
             checked("seed", seed, 0, 2**64 - 1),
             checked("epoch", epoch, 0, 2**64 - 1),
-            _shuffle(shuffle),
+            shuffle_text(shuffle),
             "drop" if drop_last else remainder,
             names,
             checked("prefetch", prefetch, 1, 64),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import array
-import itertools
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,105 +11,25 @@ from . import _native
 from ._client import Client, milliseconds, native_of, pairs_of, text_of
 from ._errors import Cancelled, InvalidArgument
 from ._future import Future, Stage
-from ._repository import Listing, TensorInfo, infos
-from ._scope import OfProcess
-from ._tensors import DTYPES, Batch, Line, checked, empty, parts
+from ._repository import Listing
+from ._set_info import (
+    SetAccess,
+    SetInfo,
+    SetLine,
+    SetSummary,
+    SkippedFile,
+    WindowCounts,
+    access_of,
+    info_of,
+)
+from ._set_reader import SetReader
+from ._tensors import checked, gpu
 
 # How often the progress of a preload is looked at, in seconds.
 _PROGRESS_EVERY = 0.1
 
 
-class SkippedFile(NamedTuple):
-    """A file that a preload has left out."""
-
-    path: str
-    reason: str
-
-
-class SetInfo(NamedTuple):
-    """What a working set has."""
-
-    name: str
-    owner: str  #: who has preloaded it
-    samples: int
-    size_bytes: int  #: of all samples
-    identity: int  #: orders depend on it
-    preloaded_at_ns: int  #: wall clock
-    existed: bool  #: a preload found that it was there already, and left it as it is
-    while_used: bool  #: it goes with the last client that uses it
-    fields: dict[str, TensorInfo]  #: with the shapes of one sample
-    varying: tuple[str, ...]  #: fields whose samples differ in their first dimension, 0 in `fields`
-    skipped: list[SkippedFile]  #: of a preload
-    servers: int  #: data servers among which the samples are divided
-    appends: int  #: whose samples it has, too
-    window_bytes: int  #: so many bytes of samples are in memory at a time; all of them if it is 0
-    left_out: tuple[str, ...]  #: paths that the preload has found damaged while it read samples
-
-
-class WindowCounts(NamedTuple):
-    """What a window has, and what has happened to its samples, each field of one counted."""
-
-    size_bytes: int  #: of its memory
-    kept_bytes: int  #: of the samples that it has
-    kept: int  #: samples that readers can have
-    given: int  #: that were there when a reader asked
-    missing: int  #: that were not
-    written: int
-    refused: int  #: not kept, since all that were kept are needed earlier
-    evicted: int  #: that made room
-    damaged: int  #: whose bytes were not those that were written
-
-
-class SetSummary(NamedTuple):
-    """A working set, as a listing shows it."""
-
-    name: str
-    node: str  #: that keeps it
-    owner: str
-    samples: int
-    fields: int
-    size_bytes: int
-    preloaded_at_ns: int  #: wall clock
-
-
-_Line = tuple[
-    str, str | None, str, int, int, int, int, int, bool, bool, int, int, int, tuple[str, ...]
-]
-
-
-def _varies(shape: Sequence[int]) -> bool:
-    return len(shape) > 0 and shape[0] == 0
-
-
-def _info(
-    line: _Line, fields: dict[str, TensorInfo], skipped: Iterable[tuple[str, str]] = ()
-) -> SetInfo:
-    name, _, owner, samples, _, size, identity, at, existed, while_used = line[:10]
-    servers, appends, window_bytes, left_out = line[10:]
-    return SetInfo(
-        name,
-        owner,
-        samples,
-        size,
-        identity,
-        at,
-        existed,
-        while_used,
-        fields,
-        tuple(field for field, what in fields.items() if _varies(what.shape)),
-        [SkippedFile(*file) for file in skipped],
-        servers,
-        appends,
-        window_bytes,
-        left_out,
-    )
-
-
-def _info_of(request: _native.Request) -> SetInfo:
-    return _info(request.set(), infos(request), request.skipped())
-
-
-def _summary(line: _Line) -> SetSummary:
+def _summary(line: SetLine) -> SetSummary:
     name, node, owner, samples, fields, size_bytes, _, preloaded_at_ns, *_ = line
     return SetSummary(name, node or "", owner, samples, fields, size_bytes, preloaded_at_ns)
 
@@ -309,7 +226,7 @@ class WorkingSet:
 
         def preloaded(request: _native.Request) -> SetInfo:
             self._has_preloaded(given)
-            return _info_of(request)
+            return info_of(request)
 
         return Future(Stage(self._begin(given, while_used, servers, window, timeout, None), preloaded))
 
@@ -367,7 +284,7 @@ class WorkingSet:
 
         def appended(request: _native.Request) -> SetInfo:
             self._has_appended(given)
-            return _info_of(request)
+            return info_of(request)
 
         return Future(Stage(self._begin_append(given, timeout, None), appended))
 
@@ -442,7 +359,7 @@ class WorkingSet:
 
     def describe(self) -> Future[SetInfo]:
         """Describes the set. Raises, by the future: `NotFound`."""
-        return Future(Stage(native_of(self._client).describe_set(self.name), _info_of))
+        return Future(Stage(native_of(self._client).describe_set(self.name), info_of))
 
     def window(self) -> WindowCounts:
         """Returns what the window of the set has, and how often it had what readers wanted.
@@ -450,6 +367,24 @@ class WorkingSet:
         Raises: `NotFound`; `InvalidArgument` for a set that has all samples in memory.
         """
         return WindowCounts._make(native_of(self._client).describe_window(self.name))
+
+    def access(self, device: Any = None) -> Future[SetAccess]:
+        """Finds how this process would read the set: what it maps, and what comes by transfers.
+
+        It opens the set for a moment, without files, which counts as a use.
+
+        Args:
+          device: that of the loader which would read it, as for `Loader`; ``None``: memory of the
+            host.
+
+        Raises: `InvalidArgument` for a device that cannot be used; by the future, `NotFound`. A
+        part that cannot be read is no failure: `PartAccess.reason` says why.
+        """
+        found = gpu(device, "pt")
+        request = native_of(self._client).describe_access(
+            self.name, None if found is None else str(found)
+        )
+        return Future(Stage(request, access_of))
 
     def unload(self) -> Future[None]:
         """Hides the set at once. Its memory is free after the last reader.
@@ -501,155 +436,3 @@ class WorkingSet:
 
     def __repr__(self) -> str:
         return f"<millrace.data.WorkingSet: {self.name}>"
-
-
-class SetReader(OfProcess):
-    """A working set that is open; made by `WorkingSet.open`. It can be read after an unload.
-
-    Threads: any.
-    """
-
-    _belongs = "a reader belongs to its process: open the working set in the other one"
-
-    def __init__(self, native: _native.SetReader) -> None:
-        self._native = native
-        line = native.describe()
-        fields = {}
-        self._numbers: dict[str, tuple[int, int, tuple[int, ...]]] = {}
-        for i in range(line[4]):
-            name, dtype, shape = native.field(i)
-            fields[name] = TensorInfo(DTYPES[dtype][0], shape, None, None)
-            self._numbers[name] = i, dtype, shape
-        self.info = _info(line, fields)  #: what the set has
-
-    @property
-    def samples_from_files(self) -> int:
-        """Samples that were read from files since the set was opened, because a data server was
-        lost, or because a window did not have them. Each field of a sample counts, and what a
-        loader has read by this reader counts, too.
-        """
-        return self._native.samples_from_files()
-
-    @property
-    def samples_from_window(self) -> int:
-        """Samples that came from a window; 0 for a set that has all samples in memory."""
-        return self._native.samples_from_window()
-
-    def sizes(self, field: str, ids: Iterable[int]) -> Future[list[int]]:
-        """Returns the bytes of samples of one field, in the order of ``ids``, by a future.
-
-        Raises: `InvalidArgument` for a field that the set does not have; by the future, also for a
-        sample, and those of `read_batch`.
-        """
-        number = self._number(field)[0]
-        request = self._native.sizes(number, _numbers(ids).tobytes())
-        return Future(Stage(request, lambda r: _numbers_of(r.sizes())))
-
-    def find(self, texts: Iterable[str], field: str = "path") -> Future[list[int]]:
-        """Finds samples by a text that they have, and returns their ids in the order of ``texts``,
-        by a future.
-
-        A call looks at the texts of all samples, so ask for many at once. Of several samples with
-        the same text it gives the first one.
-
-        Args:
-          field: ``"path"`` of files, ``"key"`` of archives, or another field of texts.
-
-        Raises: `InvalidArgument` for a field that the set does not have, or that has no texts; by
-        the future `NotFound`, naming a text that no sample has, and those of `read_batch`.
-        """
-        if isinstance(texts, str):
-            raise TypeError("texts: a list of texts, not a str")
-        wanted = [text_of("texts", text) for text in texts]
-        request = self._native.find(self._number(field)[0], wanted)
-        return Future(Stage(request, lambda r: _numbers_of(r.samples())))
-
-    def read_batch(
-        self,
-        field: str,
-        ids: Iterable[int],
-        out: object = None,
-        *,
-        framework: str = "pt",
-    ) -> Future[Any]:
-        """Copies samples of one field, one after the other, in the order of ``ids``.
-
-        Args:
-          out: a dense tensor or array of the field's type and the size of the samples, which is
-            written; ``None``: a new one, of the shape [samples, the shape of a sample]. For a field
-            whose samples differ in size: a list with one for each sample, which are views of one
-            memory.
-          framework: of a new one: ``"pt"`` for PyTorch, ``"np"`` for NumPy.
-
-        The future gives it. Raises: `InvalidArgument` for a field or a sample that the set does not
-        have, or another type or size of ``out``; by the future, `NotFound` when the memory is not
-        the set's any more, and `PeerLost` from another host.
-        """
-        number, dtype, shape = self._number(field)
-        wanted = _numbers(ids).tobytes()
-        if out is None and _varies(shape):
-            empty(framework, dtype, shape, "cpu", False)  # whether the framework has this type
-            asked = self._native.sizes(number, wanted)
-            return Future(
-                Stage(asked, lambda r: self._read_varying(field, wanted, r.sizes(), framework)),
-                driven=True,
-            )
-        if out is None:
-            out = empty(framework, dtype, [len(wanted) // 8, *shape], "cpu", False)
-        return Future(Stage(self._begin(number, dtype, wanted, out), lambda r: out))
-
-    # The second request of a batch whose samples have these sizes.
-    def _read_varying(
-        self, field: str, wanted: bytes, sizes: bytearray, framework: str
-    ) -> Stage[Any]:
-        number, dtype, shape = self._numbers[field]
-        row_bytes = math.prod(shape[1:]) * DTYPES[dtype][2] // 8
-        rows = (size // row_bytes for size in _numbers_of(sizes))
-        offsets = list(itertools.accumulate(rows, initial=0))
-        out = empty(framework, dtype, [offsets[-1], *shape[1:]], "cpu", False)
-        return Stage(self._begin(number, dtype, wanted, out), lambda r: parts(out, offsets))
-
-    def _begin(self, number: int, dtype: int, wanted: bytes, out: object) -> _native.Request:
-        batch = Batch()
-        line = batch.add("out", out, writable=True)
-        _check_out(out, line, dtype)
-        return self._native.read_batch(number, wanted, batch.native(), line.size_bytes)
-
-    def _number(self, field: str) -> tuple[int, int, tuple[int, ...]]:
-        if field not in self._numbers:
-            raise InvalidArgument(f"working set {self.info.name} has no field {field}")
-        return self._numbers[field]
-
-    def __repr__(self) -> str:
-        return f"<millrace.data.SetReader: {self.info.name}, {self.info.samples} samples>"
-
-
-def _numbers(ids: Any) -> array.array[int]:
-    try:
-        return array.array("Q", ids.tolist() if hasattr(ids, "tolist") else ids)
-    except (OverflowError, TypeError):
-        raise InvalidArgument("ids: numbers of samples are whole and not negative") from None
-
-
-def _numbers_of(memory: bytearray) -> list[int]:
-    return array.array("Q", bytes(memory)).tolist()
-
-
-def _check_out(out: object, line: Line, dtype: int) -> None:
-    if hasattr(out, "__cuda_array_interface__"):
-        raise InvalidArgument("out: memory of a GPU; give memory of the host")
-    if line.dtype != dtype:
-        raise InvalidArgument(
-            f"out: elements of {DTYPES[line.dtype][0]}, and the field has {DTYPES[dtype][0]}"
-        )
-    if line.strides is not None and not _is_dense(line.shape, line.strides, line.dtype):
-        raise InvalidArgument("out: its elements must lie one behind the other")
-
-
-def _is_dense(shape: Any, strides: Any, dtype: int) -> bool:
-    step = DTYPES[dtype][2] // 8
-    for count, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if count != 1 and stride != step:
-            return False
-        step *= count
-    return True

@@ -14,7 +14,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._loader import Batch, Loader, LoaderStatus
-from ._sets import SetInfo, SetReader, SetSummary, SkippedFile, WindowCounts, WorkingSet
+from ._set_info import (
+    PartAccess,
+    SetAccess,
+    SetDamage,
+    SetInfo,
+    SetSummary,
+    SkippedFile,
+    WindowCounts,
+)
+from ._set_reader import SampleOrder, SetReader
+from ._sets import WorkingSet
 from ._streams import Producer, Stream, StreamReader, StreamStatus, StreamSummary
 
 if TYPE_CHECKING:
@@ -24,7 +34,11 @@ __all__ = [
     "Batch",
     "Loader",
     "LoaderStatus",
+    "PartAccess",
     "Producer",
+    "SampleOrder",
+    "SetAccess",
+    "SetDamage",
     "SetInfo",
     "SetReader",
     "SetSummary",

@@ -294,6 +294,7 @@ PyMethodDef methods[] = {
   {"describe_set", safe<by_set<millrace_describe_set>>, METH_VARARGS, nullptr},
   {"create_stream", safe<passed_on<begin_create_stream>>, METH_VARARGS, nullptr},
   {"describe_window", safe<passed_on<describe_window>>, METH_VARARGS, nullptr},
+  {"describe_access", safe<passed_on<begin_describe_access>>, METH_VARARGS, nullptr},
   {"describe_stream", safe<passed_on<describe_stream>>, METH_VARARGS, nullptr},
   {"open_producer", safe<passed_on<open_producer>>, METH_VARARGS, nullptr},
   {"open_stream_reader", safe<passed_on<open_stream_reader>>, METH_VARARGS, nullptr},

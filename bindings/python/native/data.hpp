@@ -32,6 +32,9 @@ PyObject* tuple_of(const millrace_stream_info& stream);
 /// The method `describe_window` of clients: (set), the counts.
 PyObject* describe_window(millrace_client* client, PyObject* args);
 
+/// The method `describe_access` of clients: (set, device or None).
+PyObject* begin_describe_access(millrace_client* client, PyObject* args);
+
 /// The method `preload` of clients: (set, files, timeout, kind or None, fields, labels or None,
 /// on_error or None, while_used, decode, pixels, servers, window, progress or None).
 PyObject* begin_preload(millrace_client* client, PyObject* args);

@@ -195,6 +195,31 @@ PyObject* skipped(PyObject* self, PyObject*) {
     SIZE_MAX);
 }
 
+// (samples, damaged, the first ones)
+PyObject* damage(PyObject* self, PyObject*) {
+  auto out = sized<millrace_set_damage>();
+  auto code = millrace_request_damage(value_of<request>(self).handle, &out);
+  if (code != MILLRACE_OK)
+    return fail(code);
+  return Py_BuildValue(
+    "(KKN)", out.samples, out.damaged,
+    tuple_of(out.first, static_cast<int>(out.first_count)).release());
+}
+
+PyObject* text_or_none(const char* of) { return of ? text(of) : ref::to(Py_None).release(); }
+
+// (node, by what, why not) of the parts of a set; one of the last two is None.
+PyObject* access_parts(PyObject* self, PyObject*) {
+  return lines<millrace_part_access>(
+    self, millrace_request_part, [](const millrace_part_access& p) {
+      return Py_BuildValue("(NNN)", text(p.node), text_or_none(p.by), text_or_none(p.why));
+    });
+}
+
+PyObject* processors(PyObject* self, PyObject*) {
+  return text_or_none(millrace_request_processors(value_of<request>(self).handle));
+}
+
 // Numbers of 64 bits: the bytes of samples, or their ids.
 template <auto Get>
 PyObject* numbers(PyObject* self, PyObject*) {
@@ -370,6 +395,9 @@ PyMethodDef methods[] = {
   {"skipped", safe<skipped>, METH_NOARGS, nullptr},
   {"sizes", safe<numbers<millrace_request_sizes>>, METH_NOARGS, nullptr},
   {"samples", safe<numbers<millrace_request_samples>>, METH_NOARGS, nullptr},
+  {"damage", safe<damage>, METH_NOARGS, nullptr},
+  {"access_parts", safe<access_parts>, METH_NOARGS, nullptr},
+  {"processors", safe<processors>, METH_NOARGS, nullptr},
   {"silent", safe<silent>, METH_NOARGS, nullptr},
   {"client", safe<client>, METH_NOARGS, nullptr},
   {"node", safe<node>, METH_NOARGS, nullptr},

@@ -78,13 +78,18 @@ struct files_to_open {
   }
 };
 
+// Reads an object of progress, or None: null.
+bool read_progress(PyObject* told, progress*& known) {
+  return told == Py_None || need<progress>(told, &known);
+}
+
 // Begins what brings samples of files to a set.
 template <class Begin>
 PyObject* bring(
   Begin begin, millrace_client* client, const char* set, const read_files& how,
   millrace_preload_options& o, PyObject* told) {
   progress* known = nullptr;
-  if (told != Py_None && !need<progress>(told, &known))
+  if (!read_progress(told, known))
     return nullptr;
   if (known) {
     o.progress = &note;
@@ -181,6 +186,72 @@ PyObject* read_batch(PyObject* self, PyObject* args) {
   });
 }
 
+// The first one of the tensors is what is written, so many bytes.
+PyObject* load(PyObject* self, PyObject* args) {
+  Py_ssize_t index, into_bytes;
+  PyObject* list;
+  if (!PyArg_ParseTuple(args, "nO!n:load", &index, type_of<tensors>, &list, &into_bytes))
+    return nullptr;
+  auto keep = ref::to(self);
+  auto* handle = value_of<set_reader>(self).handle;
+  auto* into = value_of<tensors>(list).all.at(0).data;
+  return begun(list, [&](auto** out) {
+    return millrace_load_field(
+      handle, static_cast<std::size_t>(index), into, static_cast<std::size_t>(into_bytes), out);
+  });
+}
+
+// (progress or None)
+PyObject* verify(PyObject* self, PyObject* told) {
+  progress* known = nullptr;
+  if (!read_progress(told, known))
+    return nullptr;
+  auto keep = ref::to(self);
+  auto* handle = value_of<set_reader>(self).handle;
+  return begun(known ? told : nullptr, [&](auto** out) {
+    return millrace_verify_samples(handle, known ? &note : nullptr, known, out);
+  });
+}
+
+// (seed, epoch, shuffle, first position, count), the samples as numbers of 64 bits.
+PyObject* order(PyObject* self, PyObject* args) {
+  auto o = sized<millrace_order_options>();
+  unsigned long long seed, epoch, first;
+  Py_ssize_t count;
+  if (!PyArg_ParseTuple(args, "KKsKn:order", &seed, &epoch, &o.shuffle, &first, &count))
+    return nullptr;
+  o.seed = seed;
+  o.epoch = epoch;
+  auto keep = ref::to(self);
+  auto* handle = value_of<set_reader>(self).handle;
+  std::vector<std::uint64_t> ids(static_cast<std::size_t>(count));
+  if (!succeeds(
+        [&] { return millrace_set_reader_order(handle, &o, first, ids.size(), ids.data()); }))
+    return nullptr;
+  return bytes_of(ids.data(), ids.size() * sizeof(std::uint64_t));
+}
+
+// (seed, epoch, shuffle, samples), the positions; both are numbers of 64 bits.
+PyObject* positions(PyObject* self, PyObject* args) {
+  auto o = sized<millrace_order_options>();
+  unsigned long long seed, epoch;
+  const char* ids;
+  Py_ssize_t ids_bytes;
+  if (!PyArg_ParseTuple(args, "KKsy#:positions", &seed, &epoch, &o.shuffle, &ids, &ids_bytes))
+    return nullptr;
+  o.seed = seed;
+  o.epoch = epoch;
+  auto keep = ref::to(self);
+  auto* handle = value_of<set_reader>(self).handle;
+  auto numbers = numbers_of(ids, ids_bytes);
+  if (!succeeds([&] {
+        return millrace_set_reader_positions(
+          handle, &o, numbers.data(), numbers.size(), numbers.data());
+      }))
+    return nullptr;
+  return bytes_of(numbers.data(), numbers.size() * sizeof(std::uint64_t));
+}
+
 PyObject* load_batches(PyObject* self, PyObject* args) {
   auto o = sized<millrace_loader_options>();
   PyObject* names;
@@ -220,6 +291,10 @@ PyMethodDef reader_methods[] = {
   {"sizes", safe<sizes>, METH_VARARGS, nullptr},
   {"find", safe<find>, METH_VARARGS, nullptr},
   {"read_batch", safe<read_batch>, METH_VARARGS, nullptr},
+  {"load", safe<load>, METH_VARARGS, nullptr},
+  {"verify", safe<verify>, METH_O, nullptr},
+  {"order", safe<order>, METH_VARARGS, nullptr},
+  {"positions", safe<positions>, METH_VARARGS, nullptr},
   {"load_batches", safe<load_batches>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
@@ -266,6 +341,14 @@ PyObject* describe_window(millrace_client* client, PyObject* args) {
   return Py_BuildValue(
     "(KKKKKKKKK)", o.size_bytes, o.kept_bytes, o.kept, o.given, o.missing, o.written, o.refused,
     o.evicted, o.damaged);
+}
+
+PyObject* begin_describe_access(millrace_client* client, PyObject* args) {
+  const char *set, *device;
+  if (!PyArg_ParseTuple(args, "sz:describe_access", &set, &device))
+    return nullptr;
+  return begun(
+    nullptr, [&](auto** out) { return millrace_describe_access(client, set, device, out); });
 }
 
 PyObject* begin_preload(millrace_client* client, PyObject* args) {

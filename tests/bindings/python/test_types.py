@@ -17,6 +17,12 @@ receipt: mr.Receipt = repo.store("m", {"a": b"bytes"}).result()
 names: list[str] = repo.safe_open("m").keys()
 loader = mr.data.Loader(client.working_set("d").preload("a.npy"), 4, shuffle=False)
 positions: list[int] = [batch.position for batch in loader]
+reader = client.working_set("d").open().result()
+damage: mr.data.SetDamage = reader.verify(lambda done, total: print(done, total)).result()
+order = reader.order(7, 1, shuffle=False)
+first: int = order[0]
+some: list[int] = order[2:5]
+by: list[str | None] = [part.by for part in client.working_set("d").access().result().parts]
 
 
 async def use() -> mr.ModelInfo:
