@@ -105,8 +105,8 @@ typedef struct {
   uint64_t damaged; /* whose bytes were not those that were written */
 } millrace_window_info;
 
-/* What a comparison of samples with their digests has found. Each field of a sample is compared for
- * itself, and counts. */
+/* What a comparison of samples with their digests has found. A sample is damaged if one of its
+ * fields is. */
 typedef struct {
   size_t struct_size;
   uint64_t samples;      /* that were compared */

@@ -53,7 +53,7 @@ class WindowCounts(NamedTuple):
 class SetDamage(NamedTuple):
     """What a comparison of samples with their digests has found.
 
-    Each field of a sample is compared for itself, and counts.
+    A sample is damaged if one of its fields is.
     """
 
     samples: int  #: that were compared

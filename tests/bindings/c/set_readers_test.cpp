@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(a_field_that_varies_is_loaded_without_gaps) {
   BOOST_TEST(
     millrace_load_field(texts, 0, into.data(), into.size() - 1, nullptr) ==
     MILLRACE_INVALID_ARGUMENT);
-  BOOST_TEST(compared{texts}.samples == 2u * 3); // bytes and paths
+  BOOST_TEST(compared{texts}.samples == 3u); // in both fields, bytes and paths
   millrace_set_reader_release(texts);
 }
 
