@@ -22,10 +22,13 @@ namespace millrace::testing {
 
 inline constexpr std::uint64_t sample_bytes = 1000;
 
-/// Writes samples whose bytes are those of the pattern, and returns the path.
-inline std::string write_samples(const std::string& path, std::uint64_t samples) {
+/// Writes samples, from `first` on, whose bytes are those of the pattern. Returns the path.
+inline std::string write_samples(
+  const std::string& path, std::uint64_t samples, std::uint64_t first = 0) {
+  auto bytes = pattern((first + samples) * sample_bytes, 1);
   return write_npy(
-    path, {"x", dtype::u8, {samples, sample_bytes}}, pattern(samples * sample_bytes, 1));
+    path, {"x", dtype::u8, {samples, sample_bytes}},
+    std::span{bytes}.subspan(first * sample_bytes));
 }
 
 inline bool is_sample(std::span<const std::byte> bytes, std::uint64_t id) {

@@ -22,6 +22,7 @@
 #include <memory>
 #include <set>
 #include <sstream>
+#include <tuple>
 #include <vector>
 
 using namespace millrace;
@@ -105,6 +106,15 @@ struct data_processes {
       sum += node.at("data").at("used_bytes").get<std::uint64_t>();
     return sum;
   }
+  /// Returns whether sets get to have so much memory, while nothing is being filled.
+  bool settles(std::uint64_t least_bytes, std::uint64_t most_bytes) const {
+    return eventually([&] {
+      auto fills = std::ranges::any_of(
+        status(), [](auto& node) { return node.at("data").at("filling") != 0; });
+      auto used = used_bytes();
+      return !fills && used >= least_bytes && used <= most_bytes;
+    });
+  }
   std::size_t count_descriptors() const {
     std::size_t sum = 0;
     for (auto& [name, one] : nodes)
@@ -130,6 +140,15 @@ preload_options among(std::uint32_t servers) {
   preload_options out;
   out.servers = servers;
   return out;
+}
+
+// Runs a command that a kill point ends.
+template <class Command>
+void check_killed_at(const char* point, Command command) {
+  ::setenv("MILLRACE_KILL_POINT", point, 1);
+  auto killed = command();
+  ::unsetenv("MILLRACE_KILL_POINT");
+  BOOST_TEST(killed.code == 128 + SIGKILL, killed.out + killed.err);
 }
 
 template <class T>
@@ -282,10 +301,7 @@ BOOST_DATA_TEST_CASE(
     data_processes at;
     auto path = write_samples(at.dir / "a.npy", 900);
     auto preload = [&] { return at.data({"preload", "s", path, "--servers", "3"}); };
-    ::setenv("MILLRACE_KILL_POINT", point, 1);
-    auto killed = preload();
-    ::unsetenv("MILLRACE_KILL_POINT");
-    BOOST_TEST(killed.code == 128 + SIGKILL, killed.out + killed.err);
+    check_killed_at(point, preload);
     auto set = at.connect(true).working_set("s");
     BOOST_TEST((outcome_of(set.open()).code() == errc::not_found));
     // Where parts were published, the next preload or unload finds them.
@@ -297,12 +313,78 @@ BOOST_DATA_TEST_CASE(
     BOOST_TEST(eventually([&] { return at.used_bytes() == 3 * mib; }));
     set.unload().get();
     // A preload that nobody repeats.
-    ::setenv("MILLRACE_KILL_POINT", point, 1);
-    BOOST_TEST(preload().code == 128 + SIGKILL);
-    ::unsetenv("MILLRACE_KILL_POINT");
+    check_killed_at(point, preload);
     auto gone = outcome_of(set.unload());
     BOOST_TEST((gone.ok() || gone.code() == errc::not_found || gone.code() == errc::busy));
     { auto closed = std::move(set); }
+    at.check_nothing_is_left();
+  }
+  BOOST_TEST(shared_memory() == shared, boost::test_tools::per_element());
+}
+
+// The parts of an append are published at the other nodes, all at once, and then at the home.
+BOOST_DATA_TEST_CASE(
+  a_killed_append_leaves_the_set_as_it_was,
+  boost::unit_test::data::make({2u, 3u}) *
+    boost::unit_test::data::make({"set.block_moved", "set.part_published", "set.half_published"}),
+  servers, point) {
+  if (!has_kill_points())
+    return;
+  auto shared = shared_memory();
+  {
+    data_processes at;
+    auto first = write_samples(at.dir / "a.npy", 600);
+    auto second = write_samples(at.dir / "b.npy", 300, 600);
+    auto others = write_samples(at.dir / "c.npy", 60, 600);
+    auto append = [&](const std::string& path) { return at.data({"append", "s", path}); };
+    auto each = servers * mib; // of a set, or of an append
+    // What a killed append leaves.
+    auto is_published = std::string{point} != "set.block_moved";
+    auto left_max = is_published ? each - mib : 0;
+    auto left_min = std::string{point} == "set.part_published" ? mib : left_max;
+    auto has_left = [&](std::uint64_t beside) {
+      return at.settles(beside + left_min, beside + left_max);
+    };
+    auto c = at.connect(true);
+    auto set = c.working_set("s");
+    auto before = set.preload({first}, among(servers)).get().set;
+    auto reader = set.open().get();
+    auto check_unchanged = [&] {
+      BOOST_TEST(has_left(each));
+      BOOST_TEST((set.describe().get() == before));
+      BOOST_TEST(read_all(reader).ok());
+      auto opened = set.open().get();
+      BOOST_TEST((opened.info() == before));
+      BOOST_TEST(read_all(opened).ok());
+    };
+    check_killed_at(point, [&] { return append(others); });
+    check_unchanged();
+    // What it has left does not add up, whichever files are appended next.
+    check_killed_at(point, [&] { return append(second); });
+    check_unchanged();
+    auto again = append(second);
+    BOOST_TEST(again.code == 0, again.err);
+    BOOST_TEST(again.out.find("900 samples") != std::string::npos, again.out);
+    BOOST_TEST(eventually([&] { return at.used_bytes() == 2 * each; }));
+    BOOST_TEST(read_all(reader).ok());
+    auto grown = set.open().get();
+    BOOST_TEST(read_all(grown).ok());
+    BOOST_TEST(grown.verify().get().damaged == 0u);
+    BOOST_TEST_REQUIRE(grown.info().samples == 900u);
+    {
+      auto together = c.working_set("t");
+      together.preload({first, second}, among(servers)).get();
+      auto order = grown.order(7, 2), wanted = together.open().get().order(7, 2);
+      for (std::uint64_t i = 0; i < 900; ++i)
+        BOOST_TEST_REQUIRE(order.at(i) == wanted.at(i));
+      together.unload().get();
+    }
+    // An append that nobody repeats.
+    check_killed_at(point, [&] { return append(others); });
+    BOOST_TEST(has_left(2 * each));
+    BOOST_TEST(set.open().get().info().samples == 900u);
+    set.unload().get();
+    { auto closed = std::tuple{std::move(reader), std::move(grown), std::move(set), std::move(c)}; }
     at.check_nothing_is_left();
   }
   BOOST_TEST(shared_memory() == shared, boost::test_tools::per_element());

@@ -299,6 +299,7 @@ status set_reserving::publish_rest() {
   for (auto& [one, published] : asked) {
     auto bad = publish_one(*one, published.result());
     one->published = bad.ok();
+    MILLRACE_KILL_POINT("set.part_published");
     if (why.ok() && !bad.ok())
       why = bad.within(fmt::format("publishing the part at node {}", one->node()));
   }
