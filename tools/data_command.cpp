@@ -256,9 +256,10 @@ void add_file_options(CLI::App& command, data_options& into) {
   command
     .add_option(
       "FILE", into.files,
-      "files .npy, .npz, .h5 or .hdf5 of equal fields; tar archives, also .tar.gz, .tgz and "
-      ".tar.zst, of samples; other files, or a directory, each file of which is a sample; with "
-      "braces and patterns")
+      "files .npy, .npz, .h5 or .hdf5 of equal fields; files .npy of several fields, as "
+      "image=images.npy label=labels.npy; tar archives, also .tar.gz, .tgz and .tar.zst, of "
+      "samples; other files, or a directory, each file of which is a sample; with braces and "
+      "patterns")
     ->type_name("")
     ->required();
   command.add_option("--kind", into.kind, "automatic, arrays or files (default: automatic)")

@@ -194,8 +194,9 @@ typedef struct {
 /* Brings the samples of files into the memory of a data server. This process opens the files, with
  * its rights. They are arrays (.npy, .npz, .h5, .hdf5); tar archives (.tar, .tar.gz, .tgz, .tar.zst),
  * in which the files of one name are a sample; or a directory or other files, of which each file is
- * a sample. Names may have braces and patterns, see docs/data.md. A set of the same files that is
- * there already is left as it is, but for parts that are missing. Nobody can open the set until all
+ * a sample. Several .npy are fields of the same samples if all are given as "NAME=FILE". Names may
+ * have braces and patterns, see docs/data.md. A set of the same files that is there already is left
+ * as it is, but for parts that are missing. Nobody can open the set until all
  * samples are there. Programs of one user that preload the same files under the name at once share
  * the reading, and `progress` is told what all of them have read; if one fails or dies, others read
  * its part. Other programs wait, until they have heard of no new sample for 24 hours.

@@ -263,7 +263,10 @@ public:
   /// Files: names, which may have braces (`{a,b}`, `{000..012}`) and patterns (`*`, `?`, `[...]`).
   /// - `.npy`, `.npz`, `.h5`, `.hdf5`: arrays, whose first dimension counts the samples. The files'
   ///   samples follow each other, and have equal dtypes and shapes. `.npy` has one field, "x"; in
-  ///   the others each array is a field of its name.
+  ///   the others each array is a field of its name. Several `.npy` are fields of the same samples
+  ///   if all are given as "NAME=FILE", such as "image=images-{0..3}.npy" and
+  ///   "label=labels-{0..3}.npy": those at the same place of each field have as many samples. NAME
+  ///   has letters, digits, `_`, `-` and `.`; the name of a file that is there is no such pair.
   /// - `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`: archives, in which files of the same name up to the
   ///   first dot are a sample. What comes after the dot is the field: its bytes, which vary; "cls"
   ///   is a number if the texts are. "key" has the names.

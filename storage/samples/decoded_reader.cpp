@@ -80,7 +80,7 @@ protected:
     std::size_t field, std::uint64_t first, std::uint64_t offset,
     std::span<std::byte> into) override {
     if (!decodings_[field])
-      return noted(read_range_of(*from_, field, first, offset, into));
+      return blame_as(*from_, read_range_of(*from_, field, first, offset, into));
     auto each = *size_bytes(fields_[field].sample);
     for (; !into.empty(); ++first, offset = 0) {
       auto bytes = into.first(std::min<std::uint64_t>(into.size(), each - offset));
@@ -94,14 +94,6 @@ protected:
   }
 
 private:
-  // What the files have been blamed for is this reader's, too.
-  status noted(status outcome) {
-    if (!outcome.ok())
-      for (auto& file : from_->damaged())
-        static_cast<void>(blame(file.path, file.why));
-    return outcome;
-  }
-
   status decode(std::size_t field, std::uint64_t sample, std::span<std::byte> into) {
     auto path = from_->path_of(sample);
     if (auto bad = check_length(*from_, field, sample, pixels_max_); !bad.ok())
@@ -110,7 +102,7 @@ private:
     auto bytes = file_bytes_.take(length);
     std::vector<std::byte> file(length);
     if (auto bad = from_->read(field, sample, 1, file); !bad.ok())
-      return noted(bad);
+      return blame_as(*from_, bad);
     auto pixels = pixels_.take(pixels_of(file));
     auto bad = decode_file(*decodings_[field], file, into);
     return bad.ok() ? bad : blame(path, bad.within(path));

@@ -206,4 +206,9 @@ result<names> expand_names(const names& given) {
   return out;
 }
 
+bool names_any(const std::string& name) {
+  auto all = expand_names({name});
+  return all && std::ranges::any_of(*all, is_there);
+}
+
 } // namespace millrace::storage::samples

@@ -27,4 +27,8 @@ result<std::vector<std::string>> expand_braces(std::string_view text);
 /// Threads: blocks the caller.
 result<std::vector<std::string>> expand_names(const std::vector<std::string>& names);
 
+/// Returns whether a name stands for a file, or for any of several, that is there.
+/// Threads: blocks the caller.
+bool names_any(const std::string& name);
+
 } // namespace millrace::storage::samples

@@ -3,6 +3,7 @@
 #include <millrace/core/rounding.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/storage/archive/strided.hpp>
+#include <millrace/storage/samples/joined_reader.hpp>
 #include <millrace/storage/samples/npy_reader.hpp>
 #include <millrace/storage/samples/sample_file.hpp>
 
@@ -230,6 +231,56 @@ status arrange(std::vector<npy_file>& files) {
   return {};
 }
 
+result<std::unique_ptr<sample_reader>> make_reader(
+  std::vector<npy_file> files, std::uint64_t block_bytes) {
+  if (auto bad = arrange(files); !bad.ok())
+    return fail(bad);
+  return std::make_unique<npy_reader>(std::move(files), block_bytes);
+}
+
+// Checks files that have the fields of the same samples.
+status check_equal(const std::vector<npy_file>& files) {
+  for (auto& file : files) {
+    if (!file.misfit.ok())
+      return file.misfit;
+    auto& first = files.front();
+    if (file.samples() != first.samples())
+      return {
+        errc::invalid_argument,
+        "{} has {} samples of the field {}, and {} has {} of the field {}; the files at the same "
+        "place of each field have the same samples",
+        first.path,
+        first.samples(),
+        first.header.tensor.name,
+        file.path,
+        file.samples(),
+        file.header.tensor.name};
+  }
+  return {};
+}
+
+// Opens the file at one place of each field. Returns none where one of them is left out.
+result<std::vector<npy_file>> open_place(
+  const std::vector<npy_field>& fields, std::size_t place, opening& how) {
+  if (auto bad = how.go_on(); !bad.ok())
+    return fail(bad);
+  std::vector<npy_file> out;
+  for (auto& field : fields) {
+    auto& path = field.paths[place];
+    auto file = open_npy_file(path);
+    if (file) {
+      file->header.tensor.name = field.name;
+      out.push_back(std::move(*file));
+    } else if (auto bad = how.give_up(path, file.error()); !bad.ok()) {
+      return fail(bad);
+    }
+  }
+  if (out.size() < fields.size())
+    return std::vector<npy_file>{};
+  auto bad = check_equal(out);
+  return bad.ok() ? result<std::vector<npy_file>>{std::move(out)} : fail(bad);
+}
+
 } // namespace
 
 result<std::unique_ptr<sample_reader>> open_npy(
@@ -238,9 +289,29 @@ result<std::unique_ptr<sample_reader>> open_npy(
   auto files = open_each<npy_file>(paths, how ? *how : strict, open_npy_file);
   if (!files)
     return fail(files.error());
-  if (auto bad = arrange(*files); !bad.ok())
-    return fail(bad);
-  return std::make_unique<npy_reader>(std::move(*files), block_bytes);
+  return make_reader(std::move(*files), block_bytes);
+}
+
+result<std::unique_ptr<sample_reader>> open_npy_fields(
+  const std::vector<npy_field>& fields, opening& how) {
+  std::vector<std::vector<npy_file>> files(fields.size());
+  for (std::size_t place = 0; place < fields.front().paths.size(); ++place) {
+    auto some = open_place(fields, place, how);
+    if (!some)
+      return fail(some.error());
+    for (std::size_t f = 0; f < some->size(); ++f)
+      files[f].push_back(std::move((*some)[f]));
+  }
+  if (files.front().empty())
+    return fail(how.nothing_left({errc::invalid_argument, "no files with samples are given"}));
+  std::vector<std::unique_ptr<sample_reader>> readers;
+  for (auto& some : files) {
+    auto reader = make_reader(std::move(some), npy_block_bytes);
+    if (!reader)
+      return reader;
+    readers.push_back(std::move(*reader));
+  }
+  return join_fields(std::move(readers));
 }
 
 } // namespace millrace::storage::samples

@@ -3,9 +3,16 @@
 
 #include <millrace/storage/samples/opening.hpp>
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 namespace millrace::storage::samples {
 
 inline constexpr std::uint64_t npy_block_bytes = 64u << 20;
+
+/// Returns whether a name ends as that of a file that `open_npy` reads.
+inline bool is_npy(std::string_view name) noexcept { return name.ends_with(".npy"); }
 
 /// Opens arrays of equal dtype and equal inner shape, as NumPy writes them: in C or Fortran order,
 /// of either byte order, format versions 1 to 3. The field has the name "x". A sample of an array
@@ -27,5 +34,19 @@ inline constexpr std::uint64_t npy_block_bytes = 64u << 20;
 result<std::unique_ptr<sample_reader>> open_npy(
   const std::vector<std::string>& paths, std::uint64_t block_bytes = npy_block_bytes,
   opening* how = nullptr);
+
+/// Files whose arrays are one field.
+struct npy_field {
+  std::string name;
+  std::vector<std::string> paths = {};
+};
+
+/// Opens arrays as samples of several fields, as `open_npy` opens those of one. Each field has as
+/// many files. Those at the same place have as many samples, and are left out together.
+/// Cost:    each field of a file in Fortran order has a block of its own.
+/// Errors:  `invalid_argument` naming two files of different numbers of samples; as `open_npy`.
+/// Threads: blocks the caller.
+result<std::unique_ptr<sample_reader>> open_npy_fields(
+  const std::vector<npy_field>& fields, opening& how);
 
 } // namespace millrace::storage::samples

@@ -1,8 +1,8 @@
 // Chooses the reader of files by their endings, and that of directories by the options.
 #include <millrace/storage/samples/array_reader.hpp>
 #include <millrace/storage/samples/decoded_reader.hpp>
+#include <millrace/storage/samples/field_files.hpp>
 #include <millrace/storage/samples/fileset_reader.hpp>
-#include <millrace/storage/samples/name_patterns.hpp>
 #include <millrace/storage/samples/npy_reader.hpp>
 #include <millrace/storage/samples/sample_file.hpp>
 #include <millrace/storage/samples/tar_reader.hpp>
@@ -16,13 +16,14 @@ namespace millrace::storage::samples {
 
 namespace {
 
-bool is_npy(std::string_view path) { return path.ends_with(".npy"); }
 bool is_array_file(std::string_view path) { return is_npy(path) || holds_arrays(path); }
 
 result<std::unique_ptr<sample_reader>> open_all_npy(
   const std::vector<named_file>& files, const sample_options& options, opening& how) {
   if (!options.fields.empty() && options.fields != std::vector<std::string>{"x"})
-    return fail(errc::invalid_argument, "files .npy have one field, which is called x");
+    return fail(
+      errc::invalid_argument,
+      "files .npy have one field, which is called x; those of other names are given as NAME=FILE");
   std::vector<std::string> paths(files.size());
   std::ranges::transform(files, paths.begin(), &named_file::path);
   return open_npy(paths, npy_block_bytes, &how);
@@ -113,8 +114,6 @@ bool is_directory(const std::string& path) {
 
 result<std::unique_ptr<sample_reader>> open_named(
   const std::vector<std::string>& paths, const sample_options& options, opening& how) {
-  if (paths.empty())
-    return fail(errc::invalid_argument, "no files with samples are given");
   auto folder = std::ranges::find_if(paths, is_directory);
   if (folder != paths.end() && paths.size() > 1)
     return fail(
@@ -129,11 +128,20 @@ result<std::unique_ptr<sample_reader>> open_named(
                                                      : open_named_arrays(paths, options, how);
 }
 
+result<std::unique_ptr<sample_reader>> open_given(
+  const std::vector<field_names>& given, const sample_options& options, opening& how) {
+  if (given.empty())
+    return fail(errc::invalid_argument, "no files with samples are given");
+  auto& first = given.front();
+  return first.field.empty() ? open_named(first.files, options, how)
+                             : open_field_files(given, options, how);
+}
+
 // Where the first image is damaged, and left out, the samples are opened again without it.
 result<std::unique_ptr<sample_reader>> open_and_decode(
-  const std::vector<std::string>& paths, const sample_options& options, opening& how) {
+  const std::vector<field_names>& given, const sample_options& options, opening& how) {
   for (;;) {
-    auto reader = open_named(paths, options, how);
+    auto reader = open_given(given, options, how);
     if (!reader || options.decode.empty())
       return reader;
     auto decoded = open_decoded(std::move(*reader), options, how);
@@ -147,11 +155,11 @@ result<std::unique_ptr<sample_reader>> open_and_decode(
 result<std::unique_ptr<sample_reader>> open_samples(
   const std::vector<std::string>& paths, const sample_options& options,
   std::vector<damaged_file>* left_out) {
-  auto names = expand_names(paths);
-  if (!names)
-    return fail(names.error());
+  auto given = sort_by_fields(paths);
+  if (!given)
+    return fail(given.error());
   opening how{options, left_out ? *left_out : std::vector<damaged_file>{}};
-  auto reader = open_and_decode(*names, options, how);
+  auto reader = open_and_decode(*given, options, how);
   if (left_out)
     *left_out = how.left_out();
   return reader;

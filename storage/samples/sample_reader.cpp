@@ -59,6 +59,13 @@ status sample_reader::blame(const std::string& path, status why) {
   return why;
 }
 
+status sample_reader::blame_as(const sample_reader& other, status outcome) {
+  if (!outcome.ok())
+    for (auto& file : other.damaged())
+      static_cast<void>(blame(file.path, file.why));
+  return outcome;
+}
+
 status sample_reader::blamed(const std::string& path) const {
   std::lock_guard guard{damage_mutex_};
   auto found = damaged_at_.find(path);

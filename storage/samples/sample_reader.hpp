@@ -98,6 +98,9 @@ protected:
 
   /// Notes that a file is damaged, if the error says so. Returns the error.
   status blame(const std::string& path, status why);
+  /// Where a read of another reader has failed, on which this one stands, notes the files that the
+  /// other one has found damaged. Returns the outcome.
+  status blame_as(const sample_reader& other, status outcome);
   /// Returns why a file is damaged; ok as long as no read has found it so.
   status blamed(const std::string& path) const;
 
@@ -137,15 +140,17 @@ struct sample_options {
 };
 
 /// Opens files of one format, which is that of their endings, as samples that follow each other in
-/// the order of the paths. `.npy`: arrays of one field. `.npz`, `.h5`, `.hdf5`: each array is a
-/// field. `.tar` and compressed ones: files of one name are a sample, see `open_tars`. Files of
-/// other endings, or the files of a directory: each is a sample, see `open_files`. Names may have
-/// braces and patterns, see `expand_names`.
+/// the order of the paths. `.npy`: arrays of one field; of several, if all are given as
+/// `NAME=FILE`, see `open_field_files`. `.npz`, `.h5`, `.hdf5`: each array is a field. `.tar` and
+/// compressed ones: files of one name are a sample, see `open_tars`. Files of other endings, or the
+/// files of a directory: each is a sample, see `open_files`. Names may have braces and patterns,
+/// see `expand_names`.
 ///
 /// `left_out` has files that are left out, by their absolute paths; those that are left out here
 /// are appended. Files of other fields are never left out.
 /// Errors:  `invalid_argument` without a path; naming files that do not belong together, a field
-///          that is not there; those of the format, see `open_npy`, `open_arrays`, `open_files`.
+///          that is not there; those of the format, see `open_npy`, `open_field_files`,
+///          `open_arrays`, `open_files`.
 /// Threads: blocks the caller.
 result<std::unique_ptr<sample_reader>> open_samples(
   const std::vector<std::string>& paths, const sample_options& options = {},

@@ -25,7 +25,7 @@ constexpr std::size_t packed_buffer_bytes = 256u << 10;
 constexpr std::uint64_t after_end_bytes_max = 64u << 20;
 
 struct free_archive {
-  void operator()(archive* one) const noexcept { ::archive_read_free(one); }
+  void operator()(::archive* one) const noexcept { ::archive_read_free(one); }
 };
 
 // What the callbacks of libarchive share with those who open it.
@@ -39,10 +39,10 @@ struct opened_archive {
   tar_packing packing;
   std::uint64_t offset = 0; // of the source's next bytes
   status why;               // the error of the source
-  std::unique_ptr<archive, free_archive> parser{::archive_read_new()};
+  std::unique_ptr<::archive, free_archive> parser{::archive_read_new()};
 };
 
-la_ssize_t read_some(archive* parser, void* from, const void** bytes) {
+la_ssize_t read_some(::archive* parser, void* from, const void** bytes) {
   auto& of = *static_cast<opened_archive*>(from);
   auto count = of.source(of.offset, of.buffer);
   if (!count) {
@@ -55,7 +55,7 @@ la_ssize_t read_some(archive* parser, void* from, const void** bytes) {
   return static_cast<la_ssize_t>(*count);
 }
 
-la_int64_t skip_some(archive*, void* from, la_int64_t count) {
+la_int64_t skip_some(::archive*, void* from, la_int64_t count) {
   static_cast<opened_archive*>(from)->offset += static_cast<std::uint64_t>(count);
   return count;
 }
@@ -69,7 +69,7 @@ status error_of(const opened_archive& of) {
   return {errc::corrupt_data, "{}", text ? text : "the archive cannot be parsed"};
 }
 
-int add_filter(archive* parser, tar_packing packing) {
+int add_filter(::archive* parser, tar_packing packing) {
   switch (packing) {
   case tar_packing::none:
   case tar_packing::gzip:
@@ -80,7 +80,7 @@ int add_filter(archive* parser, tar_packing packing) {
   return ARCHIVE_FATAL;
 }
 
-status open_with(opened_archive& of, int (*add_format)(archive*)) {
+status open_with(opened_archive& of, int (*add_format)(::archive*)) {
   auto* parser = of.parser.get();
   if (!parser)
     return {errc::no_space, "no memory for parsing the archive"};

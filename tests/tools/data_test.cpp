@@ -134,6 +134,42 @@ BOOST_AUTO_TEST_CASE(a_preload_says_what_it_brought_and_a_second_one_that_it_is_
   BOOST_TEST(copy.at("id") != again.at("id"));
 }
 
+BOOST_AUTO_TEST_CASE(files_are_given_as_fields) {
+  data_place p;
+  for (auto i : {0, 1, 2}) {
+    p.file(fmt::format("image-{}.npy", i), 100 + static_cast<std::size_t>(i));
+    p.file(fmt::format("mask-{}.npy", i), 100 + static_cast<std::size_t>(i), 7);
+  }
+  auto path = [&](const std::string& name) { return p.dir.path() + "/" + name; };
+  auto loaded = p.parsed(
+    {"preload", "scans", "image=" + path("image-{0..1}.npy"), "mask=" + path("mask-[01].npy")});
+  BOOST_TEST(loaded.at("samples") == 201);
+  BOOST_TEST_REQUIRE(loaded.at("fields").size() == 2u);
+  BOOST_TEST(loaded.at("fields").at(0).at("name") == "image");
+  BOOST_TEST(loaded.at("fields").at(1).at("name") == "mask");
+  auto grown = p.parsed(
+    {"append", "scans", "mask=" + path("mask-2.npy"), "image=" + path("image-2.npy"), "--field",
+     "image", "--field", "mask"});
+  BOOST_TEST(grown.at("samples") == 303);
+  BOOST_TEST(p.parsed({"verify", "scans"}).at("ok") == true);
+  auto again = p.parsed(
+    {"preload", "scans", "image=" + path("image-0.npy"), "image=" + path("image-1.npy"),
+     "mask=" + path("mask-{0,1}.npy")});
+  BOOST_TEST(again.at("existed") == true);
+  // The second field has the samples of its own files.
+  auto reader = p.served->client().working_set("scans").open().get();
+  std::vector<float> one(values_each);
+  for (auto [id, first] : {std::pair{0, 7.f}, std::pair{100, 7.f}, std::pair{202, 71.f}}) {
+    reader.read(1, static_cast<std::uint64_t>(id), std::as_writable_bytes(std::span{one})).get();
+    BOOST_TEST(one.front() == first);
+  }
+  auto refused =
+    p.error_of({"preload", "x", "image=" + path("image-0.npy"), "mask=" + path("mask-1.npy")});
+  BOOST_TEST(refused.at("code") == "invalid_argument");
+  BOOST_TEST(contains(refused.at("detail"), "image-0.npy has 100 samples"));
+  BOOST_TEST(contains(refused.at("detail"), "mask-1.npy has 101"));
+}
+
 BOOST_AUTO_TEST_CASE(a_preload_says_that_it_waits_for_another_one) {
   data_place p;
   auto file = p.file("a.npy", 1000);

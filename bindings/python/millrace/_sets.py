@@ -45,13 +45,23 @@ def list_sets(client: Client, prefix: str) -> Future[Listing]:
     return Future(Stage(native_of(client).list_sets(text_of("prefix", prefix)), read))
 
 
+def _field_of(name: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", text_of("files", name)):
+        raise InvalidArgument(f"files: the field {name!r}; names have letters, digits, _, - and .")
+    return str(name)
+
+
 def _paths(files: Any) -> list[str]:
-    if isinstance(files, (str, os.PathLike)):
-        files = [files]
-    paths = [os.fspath(file) for file in files]
+    if isinstance(files, Mapping):
+        of_fields = [(_field_of(field), _paths(some)) for field, some in files.items()]
+        paths = [f"{field}={path}" for field, some in of_fields for path in some]
+    else:
+        if isinstance(files, (str, os.PathLike)):
+            files = [files]
+        paths = [text_of("files", os.fspath(file)) for file in files]
     if not paths:
         raise InvalidArgument("files: there are none")
-    return [text_of("files", path) for path in paths]
+    return paths
 
 
 def field_names(fields: Any) -> list[str]:
@@ -137,7 +147,10 @@ class WorkingSet:
 
     def preload(
         self,
-        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        files: str
+        | os.PathLike[str]
+        | Iterable[str | os.PathLike[str]]
+        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]],
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,
@@ -162,14 +175,17 @@ class WorkingSet:
         or with other files, waits for them, until it has heard of no new sample for 24 hours.
 
         Files are arrays (``.npy``, ``.npz``, ``.h5``, ``.hdf5``), whose first dimension counts the
-        samples: ``x`` of ``.npy``, and a field for each array of the others. In tar archives
+        samples: ``x`` of ``.npy``, and a field for each array of the others. A dict gives files
+        ``.npy`` as fields: ``{"image": "images.npy", "label": "labels.npy"}``. In tar archives
         (``.tar``, ``.tar.gz``, ``.tgz``, ``.tar.zst``) the files of one name are a sample, as
         WebDataset has it: a field for each extension, and ``key``. Of a directory, and of other
         files, each file is a sample: ``x`` is its bytes and ``path`` its name, and both vary
         in size.
 
         Args:
-          files: a path or several; names may have braces (``{000..012}``) and patterns (``*``).
+          files: a path or several, or a dict of fields with the paths of each, of which those at
+            the same place have the same samples; names may have braces (``{000..012}``) and
+            patterns (``*``).
           kind: ``"arrays"``: of a directory the files of arrays; ``"files"``: each file is a
             sample, whatever it is called; ``None``: by the names.
           fields: names of those to take, in this order; ``None``: all.
@@ -208,7 +224,10 @@ class WorkingSet:
 
     def preloading(
         self,
-        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        files: str
+        | os.PathLike[str]
+        | Iterable[str | os.PathLike[str]]
+        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]],
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,
@@ -232,7 +251,10 @@ class WorkingSet:
 
     def append(
         self,
-        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        files: str
+        | os.PathLike[str]
+        | Iterable[str | os.PathLike[str]]
+        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]],
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,
@@ -269,7 +291,10 @@ class WorkingSet:
 
     def appending(
         self,
-        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        files: str
+        | os.PathLike[str]
+        | Iterable[str | os.PathLike[str]]
+        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]],
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,
@@ -396,7 +421,11 @@ class WorkingSet:
 
     def open(
         self,
-        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | bool = True,
+        files: str
+        | os.PathLike[str]
+        | Iterable[str | os.PathLike[str]]
+        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]]
+        | bool = True,
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,

@@ -2,11 +2,14 @@
 // files that are left out.
 #include "c_node.hpp"
 
+#include <millrace/tests/support/npy_file.hpp>
+
 #include <millrace.hpp>
 
 #include <cstddef>
 #include <ctime>
 #include <filesystem>
+#include <span>
 
 using namespace millrace::testing;
 namespace wrapped = millrace::abi;
@@ -95,6 +98,26 @@ BOOST_AUTO_TEST_CASE(samples_of_varying_size_are_read_without_gaps) {
   std::int64_t labels[3] = {};
   MUST(millrace_read_batch(reader, 2, wanted.data(), 3, labels, sizeof(labels), nullptr));
   BOOST_TEST((labels[0] == 1 && labels[1] == 0 && labels[2] == 0));
+  millrace_set_reader_release(reader);
+}
+
+BOOST_AUTO_TEST_CASE(files_are_given_as_fields) {
+  const std::vector<std::uint8_t> rows{1, 2, 3, 4, 5, 6};
+  const std::vector<std::int64_t> labels{7, 8, 9};
+  auto image = "image=" +
+    write_npy(dir / "images.npy", {"", millrace::dtype::u8, {3, 2}},
+              std::as_bytes(std::span{rows}));
+  auto label = "label=" +
+    write_npy(dir / "labels.npy", {"", millrace::dtype::i64, {3}},
+              std::as_bytes(std::span{labels}));
+  MUST(preload("scans", {image.c_str(), label.c_str()}, sized<millrace_preload_options>()));
+  auto* reader = open("scans");
+  BOOST_TEST(std::string{field_of(reader, 0).name} == "image");
+  BOOST_TEST(std::string{field_of(reader, 1).name} == "label");
+  const std::uint64_t last = 2;
+  std::int64_t seen = 0;
+  MUST(millrace_read_batch(reader, 1, &last, 1, &seen, sizeof(seen), nullptr));
+  BOOST_TEST(seen == 9);
   millrace_set_reader_release(reader);
 }
 

@@ -236,6 +236,46 @@ def test_an_npz_has_a_field_for_each_array(ws, tmp_path, save):
     assert list(batch.keys()) == ["label"] and batch.label.tolist() == list(range(11))
 
 
+def test_files_npy_are_fields(ws, client, tmp_path):
+    images, labels = images_and_labels(16)
+    for i, (first, last) in enumerate([(0, 5), (5, 11), (11, 16)]):
+        np.save(tmp_path / f"image-{i}.npy", images[first:last])
+        np.save(tmp_path / f"label-{i}.npy", labels[first:last])
+    given = {
+        "image": f"{tmp_path}/image-{{0,1}}.npy",
+        "label": [tmp_path / "label-0.npy", tmp_path / "label-1.npy"],
+    }
+    info = ws.preloading(given).result()
+    assert info.fields == {
+        "image": mr.TensorInfo("F32", (2, 2), None, None),
+        "label": mr.TensorInfo("I64", (), None, None),
+    }
+    expect_pairs(ws, 11, "image", "label")
+    names = [f"image={tmp_path}/image-0.npy", f"image={tmp_path}/image-1.npy"]
+    assert ws.preloading([*names, f"label={tmp_path}/label-[01].npy"]).result().existed
+    np.savez(tmp_path / "both.npz", image=images[:11], label=labels[:11])
+    packed = client.working_set("python/packed")
+    assert packed.preloading(tmp_path / "both.npz").result().identity == info.identity
+    packed.unload().result()
+    ws.append({"image": tmp_path / "image-2.npy", "label": tmp_path / "label-2.npy"})
+    expect_pairs(ws, 16, "image", "label")
+
+
+def test_files_npy_that_are_no_fields_are_named(client, tmp_path):
+    images, labels = images_and_labels(11)
+    np.save(tmp_path / "images.npy", images)
+    np.save(tmp_path / "labels.npy", labels[1:])
+    ws = client.working_set("python/wrong")
+    both = {"image": tmp_path / "images.npy", "label": tmp_path / "labels.npy"}
+    with pytest.raises(mr.InvalidArgument, match=r"images\.npy has 11 .*labels\.npy has 10 "):
+        ws.preload(both)
+    for wrong in ({}, {"image": []}, {"a/b": both["image"]}, {"": both["image"]}):
+        with pytest.raises(mr.InvalidArgument, match="files"):
+            ws.preload(wrong)
+    with pytest.raises(TypeError, match="files"):
+        ws.preload({3: both["image"]})
+
+
 def test_hdf5_has_a_field_for_each_data_set(ws, tmp_path):
     h5py = pytest.importorskip("h5py")
     images, labels = images_and_labels(11)
