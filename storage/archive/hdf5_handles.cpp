@@ -37,7 +37,12 @@ void hdf5_id::release() noexcept {
     H5Eset_current_stack(complaints);
 }
 
-hdf5_quiet::~hdf5_quiet() { H5Eset_auto2(H5E_DEFAULT, print_, argument_); }
+// Errors that a thread still has when it ends keep libhdf5 from closing at the end of the process,
+// and it complains then.
+hdf5_quiet::~hdf5_quiet() {
+  H5Eset_auto2(H5E_DEFAULT, print_, argument_);
+  H5Eclear2(H5E_DEFAULT);
+}
 
 namespace {
 

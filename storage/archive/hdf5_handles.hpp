@@ -42,7 +42,7 @@ private:
 
 /// While it exists, libhdf5 prints no errors and loads no filters from the disk. If libhdf5 was
 /// built for one thread, no other thread of the process has one of these. Every call of libhdf5 is
-/// made while one exists.
+/// made while one exists. The errors of the calls are forgotten with it.
 class hdf5_quiet {
 public:
   hdf5_quiet();

@@ -8,6 +8,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -66,6 +67,21 @@ BOOST_AUTO_TEST_CASE(links_to_elsewhere_are_refused_by_name) {
   crafted external;
   H5Lcreate_external("/etc/passwd", "/", external.root(), "out", H5P_DEFAULT, H5P_DEFAULT);
   external.refused(errc::unsupported, "out is a link to elsewhere");
+}
+
+// libhdf5 complains at the end of the process of a thread that had errors when it ended.
+BOOST_AUTO_TEST_CASE(a_refused_file_leaves_no_errors_behind) {
+  crafted cut;
+  cut.dataset("w", H5T_STD_U8LE, {4096});
+  BOOST_TEST_REQUIRE(cut.file.close());
+  std::filesystem::resize_file(cut.path, 600);
+  for (int i = 0; i < 2; ++i) {
+    auto got = open_archive(cut.path, archive_format::hdf5);
+    BOOST_TEST_REQUIRE(!got);
+    BOOST_TEST((got.error().code() == errc::corrupt_data), got.error().to_string());
+    BOOST_TEST(got.error().detail().find("truncated") != std::string::npos);
+    BOOST_TEST(H5Eget_num(H5E_DEFAULT) == 0);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(bytes_in_other_files_are_refused_by_name) {
