@@ -67,7 +67,7 @@ status write_as(
 result<archive_format> format_of_zip(const std::string& path) {
   auto zip = archive::zip_input::open(path);
   if (!zip)
-    return fail(zip.error());
+    return fail(zip.error().within("opening " + path));
   bool pickled = std::any_of(zip->entries().begin(), zip->entries().end(), [](auto& entry) {
     return entry.name.ends_with("/data.pkl");
   });

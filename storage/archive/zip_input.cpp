@@ -52,7 +52,7 @@ result<zip_input> zip_input::open(const std::string& path) {
   if (!file) {
     zip_error_t error;
     zip_error_init_with_code(&error, code);
-    auto why = status_of(error, "opening the zip file " + path);
+    auto why = status_of(error, "opening a zip file");
     zip_error_fini(&error);
     return fail(why);
   }
@@ -60,7 +60,7 @@ result<zip_input> zip_input::open(const std::string& path) {
   std::error_code why;
   auto file_bytes = std::filesystem::file_size(path, why);
   if (why)
-    return fail(status_from_errno(why.value(), "examining " + path));
+    return fail(status_from_errno(why.value(), "examining a zip file"));
   if (auto bad = opened.list(file_bytes); !bad.ok())
     return fail(bad);
   return opened;

@@ -1,8 +1,11 @@
 // Reads through the sources of archives, of which one is open at a time: libhdf5 does one thing at
 // a time, and an entry of NPZ is one stream.
+#include <millrace/core/working_set.hpp>
 #include <millrace/storage/archive/formats.hpp>
 #include <millrace/storage/samples/array_reader.hpp>
 #include <millrace/storage/samples/sample_file.hpp>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <mutex>
@@ -26,22 +29,22 @@ struct array_file : sample_file {
 
 bool is_npz(std::string_view name) { return name.ends_with(".npz"); }
 
-result<std::unique_ptr<tensor_source>> open_source(const array_file& file, const names& fields) {
+// `there` gets names of arrays where some are wanted, for an error.
+result<std::unique_ptr<tensor_source>> open_source(
+  const array_file& file, const names& fields, names* there = nullptr) {
   archive::tensor_filter wanted;
   if (!fields.empty())
-    wanted = [&](std::string_view name) { return std::ranges::find(fields, name) != fields.end(); };
+    wanted = [&](std::string_view name) {
+      if (there && there->size() < set_fields_max)
+        there->emplace_back(name);
+      return std::ranges::find(fields, name) != fields.end();
+    };
   return file.is_npz ? archive::open_npz(file.path, wanted) : archive::open_hdf5(file.path, wanted);
 }
 
-std::string names_of(const layout& tensors) {
-  std::string all;
-  for (auto& tensor : tensors.tensors)
-    all += (all.empty() ? "" : ", ") + tensor.name;
-  return all;
-}
-
 // Returns the numbers of the arrays that are taken.
-result<std::vector<std::uint32_t>> choose_arrays(const layout& tensors, const names& fields) {
+result<std::vector<std::uint32_t>> choose_arrays(
+  const layout& tensors, const names& fields, const names& there) {
   std::vector<std::uint32_t> out;
   for (std::uint32_t i = 0; i < tensors.tensors.size() && fields.empty(); ++i)
     if (!tensors.tensors[i].shape.empty())
@@ -50,8 +53,8 @@ result<std::vector<std::uint32_t>> choose_arrays(const layout& tensors, const na
     auto found = std::ranges::find(tensors.tensors, field, &tensor_desc::name);
     if (found == tensors.tensors.end())
       return fail(
-        errc::invalid_argument, "there is no array {}; of those wanted there are: {}", field,
-        names_of(tensors));
+        errc::invalid_argument, "there is no array {}; there are: {}", field,
+        fmt::join(there, ", "));
     out.push_back(static_cast<std::uint32_t>(found - tensors.tensors.begin()));
   }
   if (out.empty())
@@ -79,9 +82,10 @@ status check_array(const tensor_desc& array, const tensor_desc& first) {
                         array.name, describe(array)};
 }
 
-status add_fields(array_file& file, const tensor_source& source, const names& fields) {
+status add_fields(
+  array_file& file, const tensor_source& source, const names& fields, const names& there) {
   auto& arrays = source.tensors().tensors;
-  auto chosen = choose_arrays(source.tensors(), fields);
+  auto chosen = choose_arrays(source.tensors(), fields, there);
   if (!chosen)
     return chosen.error();
   file.tensors = std::move(*chosen);
@@ -100,10 +104,14 @@ result<array_file> open_array_file(const named_file& file, const names& fields) 
   array_file out;
   static_cast<sample_file&>(out) = file;
   out.is_npz = is_npz(file.name);
-  auto source = open_source(out, fields);
-  if (!source)
-    return fail(source.error().within(out.path));
-  if (auto bad = add_fields(out, **source, fields); !bad.ok())
+  names there;
+  auto source = open_source(out, fields, &there);
+  if (!source) {
+    auto why = source.error().within(out.path);
+    auto is_for_all = fields.empty() && !out.is_npz && why.code() == errc::unsupported;
+    return fail(is_for_all ? status{why.code(), "{}; choose the fields", why.detail()} : why);
+  }
+  if (auto bad = add_fields(out, **source, fields, there); !bad.ok())
     out.misfit = bad.within(out.path);
   return out;
 }

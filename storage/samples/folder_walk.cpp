@@ -83,10 +83,13 @@ private:
       return fail(errc::invalid_argument, "{} is a link that leads to no file", path);
     if (why)
       return fail(status_from_errno(why.value(), "looking for what the link leads to: " + path));
-    if (!target.starts_with(root_))
+    // It may lead to the directory itself, which is no file.
+    if (!(target + "/").starts_with(root_))
       return fail(errc::invalid_argument, "{} is a link that leaves the directory", path);
     auto file = find_file(target);
-    if (file && file->path != target)
+    if (!file)
+      return fail(file.error().within(path));
+    if (file->path != target)
       return fail(errc::corrupt_data, "{} has changed while it was looked at", path);
     return file;
   }

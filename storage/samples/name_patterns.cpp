@@ -161,6 +161,8 @@ int note_unlisted(const char* path, int error_number) noexcept {
 }
 
 status add_matches(const std::string& pattern, names& out) {
+  if (pattern.empty())
+    return {errc::invalid_argument, "the name of a file is empty"};
   if (pattern.find_first_of("*?[") == std::string::npos || is_there(pattern)) {
     out.push_back(pattern);
     return {};

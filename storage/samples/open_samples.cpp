@@ -107,6 +107,13 @@ result<std::unique_ptr<sample_reader>> open_named_tars(
   return open_tars(names, options, how);
 }
 
+status check_fields(const std::vector<std::string>& fields) {
+  for (auto field = fields.begin(); field != fields.end(); ++field)
+    if (std::find(fields.begin(), field, *field) != field)
+      return {errc::invalid_argument, "the field {} is given twice", *field};
+  return {};
+}
+
 bool is_directory(const std::string& path) {
   std::error_code why;
   return std::filesystem::is_directory(path, why);
@@ -158,6 +165,8 @@ result<std::unique_ptr<sample_reader>> open_samples(
   auto given = sort_by_fields(paths);
   if (!given)
     return fail(given.error());
+  if (auto bad = check_fields(options.fields); !bad.ok())
+    return fail(bad);
   opening how{options, left_out ? *left_out : std::vector<damaged_file>{}};
   auto reader = open_and_decode(*given, options, how);
   if (left_out)

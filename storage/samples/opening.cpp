@@ -1,6 +1,8 @@
 // Leaves out what is damaged, and ends at every other error.
 #include <millrace/storage/samples/opening.hpp>
 
+#include <filesystem>
+
 namespace millrace::storage::samples {
 
 opening::opening(const sample_options& options, std::vector<damaged_file> left_out)
@@ -35,7 +37,8 @@ result<std::vector<named_file>> find_files(const std::vector<std::string>& names
     auto file = find_file(name);
     if (file)
       out.push_back({std::move(*file), name});
-    else if (auto bad = how.give_up(name, file.error()); !bad.ok())
+    else if (auto bad = how.give_up(std::filesystem::absolute(name).string(), file.error());
+             !bad.ok())
       return fail(bad);
   }
   return out;

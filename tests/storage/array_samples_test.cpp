@@ -99,7 +99,14 @@ BOOST_AUTO_TEST_CASE(files_that_numpy_and_h5py_wrote_have_the_bytes_that_they_se
   auto nested = opened({files / "nested.h5"});
   BOOST_TEST(nested->fields()[field_of(*nested, "train/mask")].together == 7u);
   BOOST_TEST(nested->fields()[field_of(*nested, "train/image")].together == 1u);
-  check_refused({files / "mixed.h5"}, errc::unsupported, {"mixed.h5", "words"});
+  check_refused(
+    {files / "mixed.h5"}, errc::unsupported, {"mixed.h5", "words", "choose the fields"});
+  check_refused(
+    {files / "mixed.h5"}, errc::invalid_argument, {"no array c; there are: a, b, words"},
+    {.fields = {"c"}});
+  check_refused(
+    {files / "packed.npz"}, errc::invalid_argument, {"the field label is given twice"},
+    {.fields = {"label", "image", "label"}});
   check_refused(
     {files / "mixed.h5"}, errc::invalid_argument, {"a", "b", "different first dimensions"},
     {.fields = {"a", "b"}});
@@ -110,8 +117,8 @@ BOOST_AUTO_TEST_CASE(files_that_numpy_and_h5py_wrote_have_the_bytes_that_they_se
   BOOST_TEST(two->fields()[0].sample.name == "label");
   BOOST_TEST(two->fields()[1].sample.name == "image");
   check_refused(
-    {files / "packed.npz"}, errc::invalid_argument, {"packed.npz", "no array other"},
-    {.fields = {"other"}});
+    {files / "packed.npz"}, errc::invalid_argument,
+    {"packed.npz", "no array other; there are: ", "label"}, {.fields = {"other"}});
   check_refused(
     {files / "packed.npz", files / "nested.h5"}, errc::invalid_argument, {"packed.npz", "nested"});
 }
@@ -187,6 +194,11 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_left_out_where_that_is_wanted) {
   BOOST_TEST_REQUIRE(reader.has_value());
   BOOST_TEST((*reader)->samples() == 3u);
   BOOST_TEST(left_out.size() == 2u);
+  auto here = std::filesystem::current_path().string() + "/";
+  left_out.clear();
+  BOOST_TEST_REQUIRE(
+    open_samples({good, "not-there.npz"}, {.skips_damaged = true}, &left_out).has_value());
+  BOOST_TEST(left_out.at(0).path == here + "not-there.npz");
   check_refused({bad}, errc::corrupt_data, {"no file can be read"}, {.skips_damaged = true});
   auto none = files / "none.npz";
   check_refused({none}, errc::not_found, {"no file can be read"}, {.skips_damaged = true});

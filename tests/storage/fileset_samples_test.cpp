@@ -165,6 +165,8 @@ BOOST_AUTO_TEST_CASE(what_is_no_file_of_the_directory_is_refused_or_left_out) {
   refused("dog/out", {"dog/out", "leaves the directory"});
   fs::create_directory_symlink(elsewhere.path, files / "dog/away");
   refused("dog/away", {"dog/away", "leaves the directory"});
+  fs::create_directory_symlink("..", files / "dog/whole");
+  refused("dog/whole", {"dog/whole: ", "no regular file"});
   fs::create_symlink("loop", files / "dog/loop");
   refused("dog/loop", {"dog/loop", "no file"});
   fs::create_directory_symlink(files / "cat", files / "dog/inside");
@@ -261,6 +263,7 @@ BOOST_AUTO_TEST_CASE(patterns_stand_for_the_files_that_are_there) {
   BOOST_TEST(
     (expand_names({root + "{dog,cat}/[a1].jpg"}).value() ==
      names{root + "dog/a.jpg", root + "cat/1.jpg"}));
+  BOOST_TEST((expand_names({root, ""}).error().code() == errc::invalid_argument));
   auto none = expand_names({root + "*.png"});
   BOOST_TEST((none.error().code() == errc::not_found));
   BOOST_TEST(none.error().detail().find("*.png") != std::string::npos);
