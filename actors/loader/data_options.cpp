@@ -27,7 +27,7 @@ key_table<actors::data_options> keys_of() {
     key<&o::quota_bytes>(expert(size(
       "quota", 0, 1024 * tib,
       "memory in regions that the sets of one user may have, those counted that were unloaded and "
-      "still have readers. 0: no quota"))),
+      "still have readers; a region at least. 0: no quota"))),
     key<&o::when_full>(expert(choice(
       "when_full", room_policies,
       "what becomes of a preload for which there is no room: `refuse` answers `no_space`; `evict` "
@@ -45,6 +45,8 @@ key_table<actors::data_options> keys_of() {
               return misfit{"region_size", "must be a power of two", {}};
             if (data.capacity_bytes % data.region_bytes != 0)
               return misfit{"capacity", "must be a multiple of", "region_size"};
+            if (data.quota_bytes != 0 && data.quota_bytes < data.region_bytes)
+              return misfit{"quota", "must be 0, or at least", "region_size"};
             return {};
           }};
 }

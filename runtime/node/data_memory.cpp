@@ -32,6 +32,8 @@ struct gathered_pool {
 result<actors::data_memory> make_data_memory(
   const actors::data_options& options, node_memory& memory) {
   using word = std::atomic<std::uint64_t>;
+  if (auto bad = memory.check("working sets", options.capacity_bytes); !bad.ok())
+    return fail(bad);
   auto count = region_count(options);
   auto words = make_block("data.generations", count * sizeof(word), memory);
   if (!words)

@@ -8,7 +8,7 @@
 
 namespace millrace::runtime {
 
-/// Makes and touches the memory. It is for peers to map and read, not to write.
+/// Makes and touches the memory, all or none. It is for peers to map and read, not to write.
 /// Errors:  those of `node_memory::make`.
 result<actors::data_memory> make_data_memory(
   const actors::data_options& options, node_memory& memory);

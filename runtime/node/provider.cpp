@@ -6,6 +6,9 @@
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/provider.hpp>
 #include <millrace/storage/builtin.hpp>
+#include <millrace/transport/memory/arena.hpp>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
@@ -45,19 +48,32 @@ actors::placement_file place_in_file(
 
 } // namespace
 
-status node_memory::count(const std::string& name, std::uint64_t size_bytes) {
+status node_memory::check_bound(const std::string& name, std::uint64_t size_bytes) const {
   auto together = counted_bytes_ + size_bytes;
-  if (bound_ && together > bound_->limit_bytes)
-    return {
-      errc::no_space,
-      "the memory of this node with {} has {}, and its control group {} allows {}: {}",
-      name,
-      config::format_size(together),
-      bound_->group,
-      config::format_size(bound_->limit_bytes),
-      take_less_memory(engine_->settings())};
-  counted_bytes_ = together;
-  return {};
+  if (!bound_ || together <= bound_->limit_bytes)
+    return {};
+  return {
+    errc::no_space,
+    "the memory of this node with {} has {}, and its control group {} allows {}: {}",
+    name,
+    config::format_size(together),
+    bound_->group,
+    config::format_size(bound_->limit_bytes),
+    take_less_memory(engine_->settings())};
+}
+
+status node_memory::check(const std::string& name, std::uint64_t size_bytes) const {
+  if (auto bad = check_bound(name, size_bytes); !bad.ok())
+    return bad;
+  return transport::arena::check_available(
+    fmt::format("making {} for {}", config::format_size(size_bytes), name), size_bytes);
+}
+
+status node_memory::count(const std::string& name, std::uint64_t size_bytes) {
+  auto bad = check_bound(name, size_bytes);
+  if (bad.ok())
+    counted_bytes_ += size_bytes;
+  return bad;
 }
 
 status node_memory::check_with_peers() const {

@@ -30,6 +30,9 @@ public:
     std::shared_ptr<engine> e, std::optional<group_memory> bound = lowest_group_memory())
     : engine_(std::move(e)), bound_(std::move(bound)) {}
 
+  /// Checks, before the first of several arenas is made, that there is memory for all of them.
+  /// Errors:  `no_space`, as for `make`.
+  status check(const std::string& name, std::uint64_t size_bytes) const;
   /// Errors:  `no_space` when the control groups would kill this process for all its arenas, or
   ///          when the system has no memory left.
   result<std::shared_ptr<memory_source>> make(
@@ -61,6 +64,8 @@ public:
   std::vector<staging_status> report() const;
 
 private:
+  status check_bound(const std::string& name, std::uint64_t size_bytes) const;
+
   std::shared_ptr<engine> engine_;
   std::optional<group_memory> bound_;
   std::uint64_t counted_bytes_ = 0; // in ordinary pages

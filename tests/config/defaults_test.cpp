@@ -249,7 +249,9 @@ BOOST_AUTO_TEST_CASE(every_key_changes_the_settings) {
       with = "limits: {request_timeout: 1s, request_timeout_max: 1s}";
       without = "limits: {request_timeout: 1s}";
     }
-    if (key.path() == "data.capacity" || key.path() == "data.region_size")
+    if (
+      key.path() == "data.capacity" || key.path() == "data.region_size" ||
+      key.path() == "data.quota")
       with = document_with(key, "1GiB");
     if (key.path() == "reading.inflight_max" || key.path() == "reading.staging")
       with = document_with(key, "24MiB");

@@ -270,6 +270,9 @@ BOOST_AUTO_TEST_CASE(sizes_that_do_not_fit_each_other_are_refused) {
     bad("limits: {request_timeout: 2h}") ==
     "t.yaml:1:10: limits.request_timeout (2h) must not be above limits.request_timeout_max (1h)");
   BOOST_TEST(
+    bad("data: {capacity: 1GiB, quota: 1KiB}") ==
+    "t.yaml:1:24: data.quota (1KiB) must be 0, or at least data.region_size (512MiB)");
+  BOOST_TEST(
     bad("client: {reconnect_backoff_min: 3s}") ==
     "t.yaml:1:10: client.reconnect_backoff_min (3s) must not be above "
     "client.reconnect_backoff_max (2s)");

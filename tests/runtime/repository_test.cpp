@@ -2,6 +2,7 @@
 #include <millrace/net/network_options.hpp>
 #include <millrace/net/socket/acceptor.hpp>
 #include <millrace/runtime/configuration.hpp>
+#include <millrace/runtime/node/data_memory.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/provider.hpp>
 #include <millrace/storage/builtin.hpp>
@@ -551,6 +552,20 @@ BOOST_AUTO_TEST_CASE(memory_beyond_the_bound_of_the_control_group_is_refused_at_
   BOOST_TEST(heap_bytes("{ name: p, bucket: pmem, path: /k, descriptions_max: 2MiB }") == 2u << 20);
   BOOST_TEST(arenas.count("p", 8 << 20).ok());
   BOOST_TEST((arenas.count("p", 1 << 20).code() == errc::no_space));
+  // All regions of a data server are checked before the first one is touched.
+  BOOST_TEST(arenas.check("c", 0).ok());
+  BOOST_TEST((arenas.check("c", 1 << 20).code() == errc::no_space));
+  actors::data_options wanted;
+  wanted.region_bytes = 1ull << 34;
+  wanted.capacity_bytes = 1ull << 50;
+  for (auto bound : {1ull << 30, 1ull << 60}) {
+    runtime::node_memory others{engine, group_memory{"/job", bound, 0}};
+    auto made = runtime::make_data_memory(wanted, others);
+    BOOST_TEST_REQUIRE(!made.has_value());
+    BOOST_TEST((made.error().code() == errc::no_space));
+    BOOST_TEST(made.error().detail().find("working sets") != std::string::npos);
+    BOOST_TEST(others.count("nothing of it is counted", bound).ok());
+  }
   // What peers may add is only warned of.
   auto warned = arenas.check_with_peers();
   for (auto* words : {"has 40MiB", "limits.requests_size", "channel.buffers_max", "staged.size"})

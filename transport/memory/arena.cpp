@@ -177,14 +177,21 @@ result<bool> seal_for_readers(int fd, const std::string& name) {
 
 } // namespace
 
+// Touching more memory than there is would wake the kernel's OOM killer instead of failing.
+status arena::check_available(const std::string& doing, std::uint64_t size_bytes) {
+  auto available = available_bytes();
+  return size_bytes <= available
+    ? status{}
+    : status{
+        errc::no_space, "{}: the system has {} bytes available; give it less", doing, available};
+}
+
 result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
   auto doing = fmt::format("making an arena of {} bytes for {}", options.size_bytes, options.name);
   if (options.size_bytes == 0)
     return fail(errc::invalid_argument, doing);
-  // Touching more memory than there is would wake the kernel's OOM killer instead of failing.
-  if (auto available = available_bytes(); options.size_bytes > available)
-    return fail(
-      errc::no_space, "{}: the system has {} bytes available; give it less", doing, available);
+  if (auto bad = check_available(doing, options.size_bytes); !bad.ok())
+    return fail(bad);
   std::shared_ptr<arena> a{new arena};
   void* data = nullptr;
   a->huge_ = options.huge_pages && options.size_bytes >= huge_page_bytes;

@@ -33,6 +33,9 @@ struct arena_options {
 /// reference; or a mapping of a file or DAX device that another part of the program made and owns.
 class arena {
 public:
+  /// Checks that the system has memory for arenas that are made one after the other: each of them
+  /// alone may fit. Errors: `no_space`, beginning with `doing`.
+  static status check_available(const std::string& doing, std::uint64_t size_bytes);
   /// Reserves, touches and (where the system allows it) locks the memory. This is the slow part of
   /// a node's start.
   /// Errors:  `no_space` with the size asked for and the system's reason.
