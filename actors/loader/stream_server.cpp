@@ -7,12 +7,15 @@
 #include <millrace/core/codec.hpp>
 #include <millrace/core/planted_defect.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <iterator>
 #include <map>
 #include <new>
 #include <set>
+#include <string_view>
 #include <vector>
 
 namespace millrace::actors {
@@ -26,6 +29,8 @@ constexpr std::uint64_t lent_at_once = 1024;    // places of one answer
 // A place needs at most so much heap. A stream may need as much as its samples, or so much.
 constexpr std::uint64_t heap_bytes_of_place = 128;
 constexpr std::uint64_t heap_bytes_free = 64u << 20;
+// The pool has sets by their names, and streams by others: a set and a stream can share a name.
+constexpr std::string_view places_mark = "of the stream ";
 
 template <class Reply>
 struct waiting {
@@ -136,16 +141,15 @@ private:
       return to_caf_error(bad.within("stream " + request.name));
     if (auto found = streams_.find(request.name); found != streams_.end())
       return existing(*found->second, request.options);
-    // The pool has sets by their names, and streams by others: a set and a stream can share a name.
-    auto wanted = places_of("of the stream " + request.name, request.options);
+    auto wanted = places_of(std::string{places_mark} + request.name, request.options);
     if (auto bad = check_heap(wanted); !bad.ok())
-      return to_caf_error(bad.within("stream " + request.name));
+      return to_caf_error(bad);
     auto place = lend_place(request.from);
     if (!place)
       return to_caf_error(place.error());
     auto reserved = deps_.memory.pool->reserve(std::move(wanted), owner_of(request.from));
     if (!reserved)
-      return to_caf_error(reserved.error());
+      return to_caf_error(of_stream(reserved.error()));
     for (auto& name : reserved->evicted)
       log().info("working set evicted, as a stream needs its memory name={}", name);
     auto& memory = reserved->filling;
@@ -172,18 +176,28 @@ private:
     return made->status_now();
   }
 
+  // The pool knows its places as a working set.
+  static status of_stream(const status& why) {
+    auto said = fmt::format("working set {}", places_mark);
+    auto text = why.detail();
+    if (auto at = text.find(said); at != std::string::npos)
+      text.replace(at, said.size(), "stream ");
+    return {why.code(), "{}", text};
+  }
+
   // Each place needs some heap beside the pool, which nobody charges for.
   status check_heap(set_info wanted) const {
     wanted.region_bytes = deps_.memory.pool->stats().region_bytes;
     if (auto bad = place_fields(wanted); !bad.ok())
-      return bad;
+      return of_stream(bad);
     auto most = std::max(wanted.size_bytes, heap_bytes_free) / heap_bytes_of_place;
     if (wanted.samples <= most)
       return {};
     return {
       errc::invalid_argument,
-      "capacity {}: {} at most for samples that are so small; put several values into one sample",
-      wanted.samples, most};
+      "stream {}: capacity {}: {} at most for samples that are so small; put several values into "
+      "one sample",
+      wanted.name.substr(places_mark.size()), wanted.samples, most};
   }
 
   static result<stream_buffer> make_buffer(const create_stream_request& request) {
@@ -210,7 +224,7 @@ private:
     auto through = watch_asker();
     auto found = streams_.find(request.name);
     if (found == streams_.end())
-      return to_caf_error(no_stream(request.name));
+      return to_caf_error(no_stream(request.name, "; create it"));
     auto stream = found->second;
     if (auto bad = request.writes ? check_producer(*stream) : status{}; !bad.ok())
       return to_caf_error(bad);
@@ -546,8 +560,8 @@ private:
     return theirs ? found : leases_.end();
   }
 
-  static status no_stream(const std::string& name) {
-    return {errc::not_found, "there is no stream {}; create it", name};
+  static status no_stream(const std::string& name, const char* remedy = "") {
+    return {errc::not_found, "there is no stream {}{}", name, remedy};
   }
   static status ended_already(const live_stream& stream) {
     return {

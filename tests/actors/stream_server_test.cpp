@@ -390,6 +390,20 @@ BOOST_AUTO_TEST_CASE(hostile_options_are_refused) {
   };
   BOOST_TEST((many_small(stream_capacity_max) == errc::invalid_argument));
   BOOST_TEST((many_small((1 << 19) + 1) == errc::invalid_argument));
+  // The pool takes the places for a working set; the errors say what it is.
+  using sizes = std::pair<std::uint64_t, std::uint64_t>;
+  for (auto [shape, capacity] : {sizes{1, 1 << 30}, sizes{1 << 20, 1 << 10}, sizes{0, 1}}) {
+    create_stream_request request{"s", {}};
+    request.options.fields = {{"x", dtype::u8, {shape}}};
+    request.options.capacity = capacity;
+    auto said = ask(request).error().detail();
+    BOOST_TEST(said.find("stream s: ") == 0u, said);
+    BOOST_TEST(said.find("of the stream") == std::string::npos, said);
+  }
+  BOOST_TEST(ask(end_stream_request{"none"}).error().detail() == "there is no stream none");
+  BOOST_TEST(
+    ask(open_stream_request{"none", true}).error().detail() ==
+    "there is no stream none; create it");
   BOOST_TEST(bytes.memory.pool->stats().used_bytes == 0u);
   BOOST_TEST(bytes.memory.leases->taken() == 0u);
 }

@@ -188,7 +188,8 @@ result<region_ref> find_region(
   if (
     found == t.entries.end() || !equal_constant_time(found->second->key, key) ||
     found->second->how != how)
-    return fail(errc::permission_denied, "the handle names no memory that may be reached this way");
+    return fail(
+      errc::permission_denied, "the memory is not there any more, or may not be reached this way");
   if (auto& devices = found->second->list.devices();
       reach == memory_reach::host && !devices.empty())
     return fail(
