@@ -1,6 +1,8 @@
 // Parses and checks addresses. It looks up no names.
 #include <millrace/config/address.hpp>
 #include <millrace/config/document.hpp>
+#include <millrace/config/settings.hpp>
+#include <millrace/core/environment.hpp>
 
 #include <arpa/inet.h>
 #include <fmt/core.h>
@@ -96,6 +98,13 @@ result<tls_endpoint> parse_tls_address(std::string_view text) {
   if (wrong != std::errc{} || stop != end || where.port == 0)
     return bad(": the port is no number from 1 to 65535");
   return where;
+}
+
+std::string client_address(std::string_view given) {
+  if (!given.empty())
+    return std::string{given};
+  auto set = environment("MILLRACE_ADDRESS");
+  return set.empty() ? default_listen("n0") : set;
 }
 
 status check_address(std::string_view text) {

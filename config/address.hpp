@@ -26,6 +26,11 @@ struct tls_endpoint {
 /// Errors:  `invalid_argument` saying what is wrong and, where it can be guessed, what was meant.
 status check_address(std::string_view text);
 
+/// Returns the address of the service that a client without a configuration asks: the one that is
+/// given, else that of MILLRACE_ADDRESS in the environment, else that of `millrace serve` without a
+/// configuration.
+std::string client_address(std::string_view given);
+
 /// Checks a host: a name, or an IPv4 or IPv6 address without brackets. Errors: `invalid_argument`.
 status check_host(std::string_view text);
 

@@ -6,10 +6,10 @@ namespace millrace {
 status validate_model_name(std::string_view name) {
   if (name.empty() || name.size() > model_name_bytes_max)
     return {
-      errc::invalid_argument, "a model's name must have 1 to {} bytes, this one has {}",
+      errc::invalid_argument, "a name must have 1 to {} bytes, this one has {}",
       model_name_bytes_max, name.size()};
   if (!is_utf8(name))
-    return {errc::invalid_argument, "a model's name must be UTF-8 without NUL"};
+    return {errc::invalid_argument, "a name must be UTF-8 without NUL"};
   return {};
 }
 

@@ -40,6 +40,8 @@ status call::wrong(std::string_view argument, std::string_view what) const {
   return {errc::invalid_argument, "{}: {} {}", function_, argument, what};
 }
 
+status call::refused(const status& why) const { return why.within(function_); }
+
 status call::need(std::initializer_list<std::pair<const void*, const char*>> arguments) const {
   for (auto& [pointer, name] : arguments)
     if (!pointer)
@@ -157,10 +159,10 @@ result<std::vector<std::pair<std::string, std::string>>> call::pairs(
 }
 
 result<std::vector<std::string>> call::texts(
-  std::string_view argument, const char* const* given, std::string_view counted, std::size_t count,
+  std::string_view argument, const char* const* given, std::size_t count,
   std::size_t count_max) const {
   if (count > count_max)
-    return fail(wrong(counted, fmt::format("is {}; at most {}", count, count_max)));
+    return fail(wrong(argument, fmt::format("has {} texts; at most {}", count, count_max)));
   if (count > 0 && !given)
     return fail(wrong(argument, "is NULL"));
   std::vector<std::string> all;

@@ -67,6 +67,8 @@ public:
   explicit call(const char* function) : function_(function) {}
 
   status wrong(std::string_view argument, std::string_view what) const;
+  /// Names the function beside an error that names the argument.
+  status refused(const status& why) const;
   /// Checks that pointers are set.
   status need(std::initializer_list<std::pair<const void*, const char*>> arguments) const;
   result<std::chrono::milliseconds> timeout(std::string_view argument, std::int64_t ms) const;
@@ -109,10 +111,10 @@ public:
   result<std::vector<load_target>> targets(const millrace_tensor* given, std::size_t count) const;
   result<std::vector<std::pair<std::string, std::string>>> pairs(
     std::string_view argument, const millrace_pair* given, std::size_t count) const;
-  /// Copies an array of at most so many strings. `argument` and `counted` are their names.
+  /// Copies an array of at most so many strings. `argument` is its name.
   result<std::vector<std::string>> texts(
-    std::string_view argument, const char* const* given, std::string_view counted,
-    std::size_t count, std::size_t count_max) const;
+    std::string_view argument, const char* const* given, std::size_t count,
+    std::size_t count_max) const;
 
 private:
   status check_size(

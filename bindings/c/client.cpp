@@ -3,7 +3,6 @@
 
 #include <millrace/config/address.hpp>
 #include <millrace/core/assert.hpp>
-#include <millrace/core/environment.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/runtime/node/node.hpp>
 #include <millrace/runtime/node/side_thread.hpp>
@@ -77,20 +76,12 @@ result<config::settings> settings_of(const call& here, const millrace_client_opt
     .certificate = text_or(o.certificate, ""),
     .key = text_or(o.key, ""),
     .authority = text_or(o.authority, "")};
-  auto users = here.texts(
-    "options->trust_users", o.trust_users, "options->trust_users_count", o.trust_users_count,
-    trust_users_max);
+  auto users =
+    here.texts("options->trust_users", o.trust_users, o.trust_users_count, trust_users_max);
   if (!users)
     return fail(users.error());
   s.client.trust_users = std::move(*users);
   return s;
-}
-
-std::string address_of(const char* given) {
-  if (given)
-    return given;
-  auto set = environment("MILLRACE_ADDRESS");
-  return set.empty() ? config::default_listen("n0") : set;
 }
 
 status check(const call& here, const std::string& address, const config::settings& settings) {
@@ -111,7 +102,8 @@ result<std::unique_ptr<connection>> connecting(
   auto settings = settings_of(here, *given);
   if (!settings)
     return fail(settings.error());
-  auto where = address_of(address);
+  // An empty one is no address.
+  auto where = address ? std::string{address} : config::client_address({});
   if (auto bad = check(here, where, *settings); !bad.ok())
     return fail(std::move(bad));
   auto begun = std::make_unique<connection>(

@@ -83,16 +83,14 @@ inline status check_field(const call& here, std::size_t field, std::size_t count
   return here.wrong("field", fmt::format("is {}, and there are {} fields", field, count));
 }
 
-/// Reads an option by its name in texts; NULL: `out` stays.
+/// Reads an option that is a text; NULL: `out` stays. The error of `parse` names the option.
 template <class T>
-status read_kind(
-  const call& here, const char* argument, const char* text, result<T> (*parse)(std::string_view),
-  T& out) {
+status read_kind(const call& here, const char* text, result<T> (*parse)(std::string_view), T& out) {
   if (!text)
     return {};
   auto kind = parse(text);
   if (!kind)
-    return here.wrong(argument, fmt::format("is no kind: {}", kind.error().detail()));
+    return here.refused(kind.error());
   out = *kind;
   return {};
 }

@@ -10,11 +10,9 @@ namespace {
 
 status read_kinds(
   const call& here, const millrace_loader_options& o, millrace::loader_options& out) {
-  auto bad =
-    read_kind(here, "options->shuffle", o.shuffle, &millrace::shuffle_kind::parse, out.shuffle);
+  auto bad = read_kind(here, o.shuffle, &millrace::shuffle_kind::parse, out.shuffle);
   if (bad.ok())
-    bad =
-      read_kind(here, "options->remainder", o.remainder, &millrace::parse_remainder, out.remainder);
+    bad = read_kind(here, o.remainder, &millrace::parse_remainder, out.remainder);
   return bad;
 }
 
@@ -26,8 +24,7 @@ millrace::result<millrace::loader_options> loader_options_of(
       here.wrong("options->reserved", "is set; this version of the library has no use for it"));
   if (auto bad = read_kinds(here, o, out); !bad.ok())
     return millrace::fail(bad);
-  auto fields = here.texts(
-    "options->fields", o.fields, "options->fields_count", o.fields_count, millrace::set_fields_max);
+  auto fields = here.texts("options->fields", o.fields, o.fields_count, millrace::set_fields_max);
   if (!fields)
     return millrace::fail(fields.error());
   out.batch_size = std::max<std::uint64_t>(o.batch_size, 1);

@@ -139,7 +139,7 @@ typedef struct {
   size_t struct_size;
   uint64_t batch_size; /* samples of this rank's batch; 0: 1 */
   uint64_t rank;
-  uint64_t world_size; /* ranks that share the batches; 0: 1 */
+  uint64_t world_size; /* ranks that share the batches, 65,536 at most; 0: 1 */
   uint64_t seed;
   uint64_t epoch;            /* the first one */
   const char* shuffle;       /* "full", "none", or "block:N"; NULL: "full" */

@@ -15,10 +15,9 @@ using opening = making<millrace::set_reader, millrace_set_reader>;
 
 status read_kinds(
   const call& here, const millrace_preload_options& o, millrace::set_file_options& out) {
-  auto bad = read_kind(here, "options->kind", o.kind, &millrace::parse_preload_kind, out.kind);
+  auto bad = read_kind(here, o.kind, &millrace::parse_preload_kind, out.kind);
   if (bad.ok())
-    bad = read_kind(
-      here, "options->on_error", o.on_error, &millrace::parse_damage_policy, out.on_error);
+    bad = read_kind(here, o.on_error, &millrace::parse_damage_policy, out.on_error);
   return bad;
 }
 
@@ -36,12 +35,10 @@ status read_file_options(
   const call& here, const millrace_preload_options& o, millrace::set_file_options& out) {
   if (auto bad = read_kinds(here, o, out); !bad.ok())
     return bad;
-  auto fields = here.texts(
-    "options->fields", o.fields, "options->fields_count", o.fields_count, millrace::set_fields_max);
+  auto fields = here.texts("options->fields", o.fields, o.fields_count, millrace::set_fields_max);
   if (!fields)
     return fields.error();
-  auto decode = here.texts(
-    "options->decode", o.decode, "options->decode_count", o.decode_count, millrace::set_fields_max);
+  auto decode = here.texts("options->decode", o.decode, o.decode_count, millrace::set_fields_max);
   if (!decode)
     return decode.error();
   out.fields = std::move(*fields);
@@ -95,8 +92,7 @@ status read_files(const call& here, const millrace_open_set_options& given, File
     return preloaded.error();
   if (auto bad = read_file_options(here, *preloaded, out); !bad.ok())
     return bad;
-  auto files =
-    here.texts("options->files", given.files, "options->files_count", given.files_count, files_max);
+  auto files = here.texts("options->files", given.files, given.files_count, files_max);
   if (!files)
     return files.error();
   out.files = std::move(*files);
@@ -147,7 +143,7 @@ millrace::result<bringing> read_bringing(
   auto given = here.options(options);
   if (!given)
     return millrace::fail(given.error());
-  auto paths = here.texts("files", files, "count", count, files_max);
+  auto paths = here.texts("files", files, count, files_max);
   if (!paths)
     return millrace::fail(paths.error());
   return bringing{*given, std::move(*paths)};
@@ -415,7 +411,7 @@ millrace_code millrace_find_samples(
   return guarded(__func__, [&](const call& here) -> status {
     if (auto bad = need_here(here, reader, "reader"); !bad.ok())
       return bad;
-    auto wanted = here.texts("texts", texts, "count", count, ids_max);
+    auto wanted = here.texts("texts", texts, count, ids_max);
     if (!wanted)
       return wanted.error();
     return begin<std::vector<std::uint64_t>>(

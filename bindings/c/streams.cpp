@@ -23,11 +23,9 @@ millrace::result<millrace::stream_options> options_of(
   if (count > millrace::set_fields_max)
     return millrace::fail(
       here.wrong("count", fmt::format("is {}; at most {}", count, millrace::set_fields_max)));
-  auto bad =
-    read_kind(here, "options->policy", o.policy, &millrace::parse_stream_policy, out.policy);
+  auto bad = read_kind(here, o.policy, &millrace::parse_stream_policy, out.policy);
   if (bad.ok())
-    bad = read_kind(
-      here, "options->when_full", o.when_full, &millrace::parse_full_policy, out.when_full);
+    bad = read_kind(here, o.when_full, &millrace::parse_full_policy, out.when_full);
   if (!bad.ok())
     return millrace::fail(bad);
   auto described = here.tensors(fields, count);

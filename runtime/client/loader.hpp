@@ -29,7 +29,7 @@ class loaded_batch;
 struct loader_options {
   std::uint64_t batch_size = 1; // samples of this rank's batch
   std::uint64_t rank = 0;
-  std::uint64_t world_size = 1; // ranks that share the batches
+  std::uint64_t world_size = 1; // ranks that share the batches, 1 to 65,536
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0; // the first one
   shuffle_kind shuffle = {};

@@ -288,7 +288,7 @@ result<preload_kind> parse_preload_kind(std::string_view text) {
     return preload_kind::arrays;
   if (text == "files")
     return preload_kind::files;
-  return fail(errc::invalid_argument, "'{}' is none of automatic, arrays and files", text);
+  return fail(errc::invalid_argument, "kind: '{}' is none of automatic, arrays and files", text);
 }
 
 result<damage_policy> parse_damage_policy(std::string_view text) {
@@ -296,7 +296,7 @@ result<damage_policy> parse_damage_policy(std::string_view text) {
     return damage_policy::fail;
   if (text == "skip")
     return damage_policy::skip;
-  return fail(errc::invalid_argument, "'{}' is neither fail nor skip", text);
+  return fail(errc::invalid_argument, "on_error: '{}' is neither fail nor skip", text);
 }
 
 const set_info& set_reader::info() const noexcept { return view_->info(); }

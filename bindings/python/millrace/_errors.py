@@ -128,8 +128,8 @@ _classes = {
 
 def _make(code: int, text: str) -> Error:
     name = _native.code_name(code)
-    # Without the function of the C interface, which nobody here has called.
-    detail = re.sub(r"^millrace_\w+: ", "", text.removeprefix(f"{name}: "))
+    # Without the function of the C interface, which nobody here has called, and its structure.
+    detail = re.sub(r"^millrace_\w+: (options->)?", "", text.removeprefix(f"{name}: "))
     return _classes.get(name, Internal)(detail)
 
 

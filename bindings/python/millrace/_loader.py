@@ -257,7 +257,7 @@ class Loader(OfProcess):
         self._native = data._native.load_batches(
             self.batch_size,
             checked("rank", self.rank, 0, 2**32 - 1),
-            checked("world_size", self.world_size, 1, 2**31),
+            checked("world_size", self.world_size, 1, 2**16),
             checked("seed", seed, 0, 2**64 - 1),
             checked("epoch", epoch, 0, 2**64 - 1),
             shuffle_text(shuffle),
@@ -278,7 +278,10 @@ class Loader(OfProcess):
         self._kept: list[_native.Batch | None] = []
 
     def __len__(self) -> int:
-        """Returns the number of batches of an epoch, the same on all ranks."""
+        """Returns the number of batches of a whole epoch, the same on all ranks.
+
+        `status` has those that are left of it.
+        """
         return self._native.describe()[0]
 
     def __iter__(self) -> Iterator[Batch]:
@@ -358,7 +361,10 @@ class Loader(OfProcess):
 
     def _next(self, iteration: int) -> Batch | None:
         if iteration != self._iteration:
-            raise InvalidArgument("this iteration has ended: another one of the loader has begun")
+            raise InvalidArgument(
+                "this iteration has ended: another one of the loader has begun, or set_epoch or "
+                "load_state_dict was called"
+            )
         native = self._kept.pop() if self._kept else take_batch(self._native.next(), self._kept)
         if native is None:
             self._fresh = True

@@ -270,7 +270,7 @@ def _numbers(ids: Any) -> array.array[int]:
     try:
         return array.array("Q", ids.tolist() if hasattr(ids, "tolist") else ids)
     except (OverflowError, TypeError):
-        raise InvalidArgument("ids: numbers of samples are whole and not negative") from None
+        raise InvalidArgument("ids: a flat list of whole numbers, none of them negative") from None
 
 
 def _numbers_of(memory: bytearray) -> list[int]:

@@ -125,6 +125,7 @@ class Stream:
         """
         if not isinstance(fields, Mapping):
             raise TypeError(f"fields: a dictionary, not {type(fields).__name__}")
+        checked("fields: their number", len(fields), 1, 64)
         lines = [_line(name, field) for name, field in fields.items()]
         request = native_of(self._client).create_stream(
             self.name,
@@ -211,8 +212,9 @@ def _fields_of(native: _Opened) -> dict[str, tuple[int, int, tuple[int, ...]]]:
 class Producer(OfProcess, Scope):
     """Appends samples to a stream; made by `Stream.producer`.
 
-    Its block ends it, unless with an exception. One that is dropped before its end gives up what is
-    under way, and another one can go on.
+    Its block ends it, unless with an exception. One that is dropped before its end, or whose stream
+    is ended meanwhile, gives up the samples that are under way: call `flush` to keep them. Another
+    one can go on after one that was dropped.
 
     Threads: one at a time.
     """
@@ -234,8 +236,9 @@ class Producer(OfProcess, Scope):
     def append(self, sample: Mapping[str, object]) -> None:
         """Appends a sample: a tensor, array or buffer of host memory for each field, by its name.
 
-        The bytes are copied before the call returns. It waits while ``in_flight`` samples are under
-        way, and raises what one of them has failed with.
+        The bytes are copied before the call returns. The stream has the sample at the latest when
+        `flush` or `end` has returned. The call waits while ``in_flight`` samples are under way, and
+        raises what one of them has failed with.
 
         Raises: `InvalidArgument` naming the field, or after the end of the stream; `NotFound` when
         the stream was removed or the connection was lost; `PeerLost`.

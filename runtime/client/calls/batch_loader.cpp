@@ -1,4 +1,5 @@
 // Nothing that may run code of the program, or return a place of the ring, happens under the lock.
+#include <millrace/core/checkpoint.hpp>
 #include <millrace/core/planted_defect.hpp>
 #include <millrace/core/planted_fault.hpp>
 #include <millrace/core/rounding.hpp>
@@ -26,8 +27,8 @@ status check(const loader_options& o) {
     return {
       errc::invalid_argument, "rank {} of world_size {}: ranks are counted from 0", o.rank,
       o.world_size};
-  if (o.world_size > batch_size_max)
-    return {errc::invalid_argument, "world_size {}: 1 to {}", o.world_size, batch_size_max};
+  if (o.world_size > world_size_max)
+    return {errc::invalid_argument, "world_size {}: 1 to {}", o.world_size, world_size_max};
   if (o.prefetch < 1 || o.prefetch > prefetch_max)
     return {errc::invalid_argument, "prefetch {}: 1 to {} batches", o.prefetch, prefetch_max};
   return {};
@@ -39,7 +40,11 @@ result<std::vector<std::size_t>> fields_of(const set_info& set, const loader_opt
     auto found = std::ranges::find(set.fields, name, [](auto& f) { return f.sample.name; });
     if (found == set.fields.end())
       return fail(errc::invalid_argument, "working set {} has no field {}", set.name, name);
-    out.push_back(static_cast<std::size_t>(found - set.fields.begin()));
+    auto index = static_cast<std::size_t>(found - set.fields.begin());
+    if (std::ranges::find(out, index) != out.end())
+      return fail(
+        errc::invalid_argument, "a loader of {}: the field {} is given twice", set.name, name);
+    out.push_back(index);
   }
   for (std::size_t i = 0; options.fields.empty() && i < set.fields.size(); ++i)
     out.push_back(i);

@@ -113,7 +113,7 @@ result<std::vector<std::string>> nodes_for(const preload_call& call, const set_i
   if (call.options.servers > nodes->size())
     return fail(
       errc::invalid_argument,
-      "preloading {}: servers is {}, and {} nodes have a data server; 0 takes all of them",
+      "preloading {}: servers is {}, more than the data servers that there are ({}); 0 takes all",
       call.name, call.options.servers, nodes->size());
   auto most = std::min<std::uint64_t>(whole.samples, set_parts_max);
   nodes->resize(std::max<std::size_t>(std::min<std::uint64_t>(wanted, most), 1));

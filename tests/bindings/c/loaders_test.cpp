@@ -340,7 +340,9 @@ BOOST_AUTO_TEST_CASE(wrong_arguments_are_named) {
   REFUSED(millrace_preload(client, nullptr, files, 1, nullptr, &r), "millrace_preload", "set");
   REFUSED(millrace_preload(client, "s", nullptr, 1, nullptr, &r), "millrace_preload", "files");
   REFUSED(millrace_preload(client, "s", files, 2, nullptr, &r), "millrace_preload", "files[1]");
-  REFUSED(millrace_preload(client, "s", files, SIZE_MAX, nullptr, &r), "millrace_preload", "count");
+  REFUSED(
+    millrace_preload(client, "s", files, SIZE_MAX, nullptr, &r), "millrace_preload",
+    "files has 18446744073709551615 texts; at most 1048576");
   REFUSED(millrace_describe_set(client, nullptr, &r), "millrace_describe_set", "set");
   REFUSED(millrace_list_sets(nullptr, nullptr, &r), "millrace_list_sets", "client");
   REFUSED(millrace_unload(nullptr, "s", &r), "millrace_unload", "client");

@@ -189,6 +189,14 @@ def test_what_cannot_be_preloaded_is_named(client, folder, ws):
         ws.preload(folder / "a.npy")
     with pytest.raises(mr.InvalidArgument, match="files"):
         other.preload([])
+    with pytest.raises(mr.InvalidArgument, match="the name of a file is empty"):
+        other.preload("")
+    with pytest.raises(mr.InvalidArgument, match="^kind: 'bogus' is none of automatic, arrays and"):
+        other.preload(folder / "a.npy", kind="bogus")
+    with pytest.raises(mr.InvalidArgument, match="^on_error: 'stop' is neither fail nor skip"):
+        other.preload(folder / "a.npy", on_error="stop")
+    with pytest.raises(mr.InvalidArgument, match="^fields has 65 texts; at most 64"):
+        other.preload(folder / "a.npy", fields=[str(i) for i in range(65)])
     with pytest.raises(TypeError):
         other.preload([3])
 
@@ -267,7 +275,10 @@ def test_each_iteration_is_the_next_epoch(ws):
     first, second = ids_of(loader), ids_of(loader)
     assert first != second and sorted(first) == sorted(second)
     assert loader.epoch == 5
+    left = iter(loader)
     loader.set_epoch(3)
+    with pytest.raises(mr.InvalidArgument, match="or set_epoch"):
+        next(left)
     assert ids_of(loader) == first
     assert ids_of(load(ws, seed=1, epoch=4)) == second
 
@@ -518,6 +529,14 @@ def test_wrong_arguments_are_named(ws):
         load(ws, fields="x")
     with pytest.raises(mr.InvalidArgument, match="fields"):
         load(ws, fields=[])
+    with pytest.raises(mr.InvalidArgument, match="x is given twice"):
+        load(ws, fields=["x", "x"])
+    with pytest.raises(mr.InvalidArgument, match="world_size: 65537 is not"):
+        load(ws, rank=0, world_size=65537)
+    with pytest.raises(mr.InvalidArgument, match="^remainder: 'some' is none of short, pad and"):
+        load(ws, remainder="some")
+    with pytest.raises(mr.InvalidArgument, match="a flat list of whole numbers"):
+        ws.open().result().read_batch("x", np.zeros((2, 2), int))
     with pytest.raises(TypeError, match="WorkingSet"):
         mr.data.Loader("python/rows", 4)
     with pytest.raises(TypeError, match="num_workers"):
@@ -556,6 +575,14 @@ def test_workers_of_torch_are_refused(ws):
     dataset = mr.data.torch_dataset(mr.data.Loader(ws, 4))
     with pytest.raises(mr.InvalidArgument, match="num_workers=0"):
         next(iter(torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1)))
+
+
+def test_batches_of_batches_are_refused(ws):
+    torch = pytest.importorskip("torch")
+    dataset = mr.data.torch_dataset(mr.data.Loader(ws, 4))
+    for size in (1, 2):
+        with pytest.raises(mr.InvalidArgument, match="batch_size=None"):
+            next(iter(torch.utils.data.DataLoader(dataset, batch_size=size)))
 
 
 TRAINER = """

@@ -139,8 +139,13 @@ def test_wrong_arguments_are_named(client, stream):
         client.stream("wrong").create({"x": "F32"})
     with pytest.raises(TypeError, match="fields"):
         client.stream("wrong").create([("x", "F32")])
-    with pytest.raises(mr.InvalidArgument, match="lifo"):
+    with pytest.raises(mr.InvalidArgument, match="^policy: 'lifo' is none of fifo, firo and"):
         client.stream("wrong").create(FIELDS, policy="lifo")
+    with pytest.raises(mr.InvalidArgument, match="^when_full: 'wait' is neither"):
+        client.stream("wrong").create(FIELDS, when_full="wait")
+    for many in (0, 65):
+        with pytest.raises(mr.InvalidArgument, match=f"^fields: their number: {many} is not"):
+            client.stream("wrong").create({str(i): ("F32", ()) for i in range(many)})
     with pytest.raises(mr.InvalidArgument, match="threshold"):
         client.stream("wrong").create(FIELDS, capacity=4, policy="firo", threshold=5)
     with pytest.raises(mr.AlreadyExists, match="other options"):

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.utils.data
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .._errors import InvalidArgument
 from .._loader import Batch, Loader
+
+
+def _refuse(batches: object, *, collate_fn_map: object = None) -> NoReturn:
+    raise InvalidArgument(
+        "a loader gives whole batches: give DataLoader batch_size=None, and the size to the loader"
+    )
+
+
+# PyTorch's documentation of `default_collate` has it so.
+default_collate_fn_map[Batch] = _refuse
 
 
 class LoaderDataset(torch.utils.data.IterableDataset[Batch]):
