@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <iosfwd>
 #include <memory>
@@ -58,9 +59,9 @@ std::pair<CLI::App*, std::shared_ptr<Options>> add_command(
   return {command, std::move(options)};
 }
 
-/// Checks options of 64 bits. CLI11's own conversion takes "-1" for the largest number, and
-/// truncates larger ones.
-CLI::Validator whole_number();
+/// Checks options that are whole numbers of 64 bits at most. CLI11's own conversion takes "-1" for
+/// the largest number, truncates larger ones, and does not say what is wrong.
+CLI::Validator whole_number(std::uint64_t least = 0, std::uint64_t most = UINT64_MAX);
 
 /// Makes `app` the whole command line, with every command in the order of `millrace --help`.
 void add_commands(CLI::App& app, invocation& call);

@@ -33,7 +33,8 @@ int check_file(invocation& call, const std::string& file) {
         {{"name", node.name},
          {"address", addresses.front()},
          {"addresses", addresses},
-         {"providers", providers}});
+         {"providers", providers},
+         {"data", data_to_json(settings->options)}});
       for (auto& warning : warnings_about(node.providers))
         warnings.push_back(warning);
     }
@@ -45,6 +46,8 @@ int check_file(invocation& call, const std::string& file) {
     call.out << "  " << node.name << " on " << joined(node.addresses()) << ":";
     for (auto& p : node.providers)
       call.out << " " << describe(p);
+    if (auto data = describe_data(settings->options); !data.empty())
+      call.out << " " << data;
     call.out << '\n';
     for (auto& warning : warnings_about(node.providers))
       call.out << "  warning: " << printable(warning) << '\n';

@@ -30,15 +30,17 @@ status limit_waits(config::settings& settings, const std::string& timeout) {
   return {};
 }
 
-status check_address(const std::string& address, const config::settings& settings) {
+// `named`: where the address comes from.
+status check_address(
+  const std::string& address, const char* named, const config::settings& settings) {
   if (auto bad = config::check_address(address); !bad.ok())
-    return bad.within("--address");
+    return bad.within(named);
   if (config::is_tls_address(address) && !settings.security.configured())
     return {
       errc::invalid_argument,
-      "--address {}: name the cluster's secret with --secret FILE, or a configuration that does "
-      "with -c FILE",
-      address};
+      "{} {}: name the cluster's secret with --secret FILE, or a configuration that does with -c "
+      "FILE",
+      named, address};
   return {};
 }
 
@@ -53,8 +55,8 @@ void add_connection_options(CLI::App& command, connection_options& options) {
   command
     .add_option(
       "--address", options.address,
-      "talk to the cluster of the service at unix:/PATH or tls://HOST:PORT (default: that of a "
-      "service without configuration)")
+      "talk to the cluster of the service at unix:/PATH or tls://HOST:PORT (default: "
+      "MILLRACE_ADDRESS of the environment, or that of a service without configuration)")
     ->type_name("ADDRESS");
   command
     .add_option("--secret", options.secret, "the cluster's secret, where no configuration says it")
@@ -83,8 +85,9 @@ tl::expected<client, failure> connect_to(const connection_options& options) {
     settings.security = {.secret = options.secret, .certificate = {}, .key = {}, .authority = {}};
   if (options.address.empty() && !options.config_file.empty())
     return checked(client::of(settings));
-  auto address = options.address.empty() ? config::default_listen("n0") : options.address;
-  if (auto bad = check_address(address, settings); !bad.ok())
+  auto address = config::client_address(options.address);
+  auto named = options.address.empty() ? "MILLRACE_ADDRESS" : "--address";
+  if (auto bad = check_address(address, named, settings); !bad.ok())
     return tl::unexpected{failure{bad, exit_usage}};
   return checked(client::open(address, settings));
 }

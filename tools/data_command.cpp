@@ -55,8 +55,11 @@ json skipped_json(const preloaded_set& loaded) {
 }
 
 void print_skipped(std::ostream& out, const preloaded_set& loaded) {
-  for (auto& file : loaded.skipped)
-    out << "left out: " << printable(file.path) << ": " << printable(file.why.to_string()) << '\n';
+  for (auto& file : loaded.skipped) {
+    auto& why = file.why.detail();
+    auto is_named = why.find(file.path) != std::string::npos;
+    out << "left out: " << printable(is_named ? why : file.path + ": " + why) << '\n';
+  }
 }
 
 // What a preload or an append has done, and how long it took.
@@ -202,7 +205,7 @@ int show_set(invocation& call, const data_options& options) {
       return report(call, counts.error());
     window = *counts;
   }
-  auto access = set.access(options.device).result();
+  auto access = set.access(options.device == "cpu" ? "" : options.device).result();
   if (!access)
     return report(call, access.error());
   if (!call.json) {
@@ -245,14 +248,14 @@ void add_describe(CLI::App& data, invocation& call) {
     ->add_option(
       "--device", described->device,
       "say near which processors a loader for this device would copy, such as cuda:0 (default: "
-      "memory of the host)")
+      "cpu, the memory of the host)")
     ->type_name("DEVICE");
-  describe->add_option("set", described->set, "name of the set")->type_name("NAME")->required();
+  describe->add_option("NAME", described->set, "name of the set")->type_name("")->required();
 }
 
 // The set, its files, and as what they are read.
 void add_file_options(CLI::App& command, data_options& into) {
-  command.add_option("set", into.set, "name of the set")->type_name("NAME")->required();
+  command.add_option("NAME", into.set, "name of the set")->type_name("")->required();
   command
     .add_option(
       "FILE", into.files,
@@ -293,7 +296,7 @@ void add_file_options(CLI::App& command, data_options& into) {
       "--image-pixels-max", into.image_pixels_max,
       "an image with more pixels is damaged (default: 67108864)")
     ->type_name("NUMBER")
-    ->check(CLI::PositiveNumber);
+    ->check(whole_number(1));
 }
 
 } // namespace
@@ -312,7 +315,8 @@ void add_data_command(CLI::App& app, invocation& call) {
     ->add_option(
       "--servers", loaded->servers,
       "divide the samples among N data servers; 0: all that there are (default: 1)")
-    ->type_name("N");
+    ->type_name("N")
+    ->check(whole_number(0, UINT32_MAX));
   auto [more, appended] = add_command<data_options>(
     *data, call, "append", "Append the samples of more files to a set that was preloaded", append);
   add_connection_options(*more, *appended);

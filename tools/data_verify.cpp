@@ -1,5 +1,6 @@
 // `millrace data verify`: reads the samples of a set, or computes the order of one of its epochs.
 #include <millrace/core/batch_plan.hpp>
+#include <millrace/core/checkpoint.hpp>
 #include <millrace/tools/connection.hpp>
 #include <millrace/tools/data_verify.hpp>
 #include <millrace/tools/describe_set.hpp>
@@ -16,7 +17,6 @@ namespace millrace::tools {
 
 namespace {
 
-constexpr std::uint64_t world_max = 65'536;
 constexpr std::uint64_t batch_max = std::uint64_t{1} << 31;
 
 struct verify_options : connection_options {
@@ -30,6 +30,17 @@ struct verify_options : connection_options {
 };
 
 int compare_samples(invocation& call, const working_set& set) {
+  auto info = set.describe().result();
+  if (!info)
+    return report(call, info.error());
+  if (is_window(*info))
+    return report(
+      call,
+      status{
+        errc::unsupported,
+        "working set {} keeps a window of its samples, and the files are the original: only sets "
+        "that have all samples in memory are verified",
+        set.name()});
   auto reader = set.open().result();
   if (!reader)
     return report(call, reader.error());
@@ -72,7 +83,7 @@ struct shares {
   std::vector<rank_share> ranks;
   std::uint64_t batches = 0;
   std::uint64_t samples = 0; // of all ranks
-  std::uint64_t digest = 0;  // of these samples, one rank after the other and batch after batch
+  std::uint64_t digest = 0;  // of these samples, batch after batch, and in each rank after rank
 };
 
 // Walks through the batches as the ranks do.
@@ -109,8 +120,8 @@ result<wanted_order> parse(const verify_options& options) {
   if (!remainder)
     return fail(remainder.error());
   auto world = options.world.value_or(1);
-  if (world < 1 || world > world_max)
-    return fail(errc::invalid_argument, "--world {}: a number from 1 to {}", world, world_max);
+  if (world < 1 || world > world_size_max)
+    return fail(errc::invalid_argument, "--world {}: a number from 1 to {}", world, world_size_max);
   if (options.batch < 1 || options.batch > batch_max)
     return fail(
       errc::invalid_argument, "--batch {}: a number from 1 to {}", options.batch, batch_max);
@@ -211,7 +222,7 @@ void add_data_verify(CLI::App& data, invocation& call) {
     "of all ranks, which does not depend on their number",
     verify);
   add_connection_options(*command, *options);
-  command->add_option("set", options->set, "name of the set")->type_name("NAME")->required();
+  command->add_option("NAME", options->set, "name of the set")->type_name("")->required();
   auto* epoch = command->add_option("--epoch", options->epoch, "the order of this epoch")
                   ->type_name("NUMBER")
                   ->check(whole_number());

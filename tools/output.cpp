@@ -1,4 +1,5 @@
 // Prints errors and JSON, the two outputs that scripts read.
+#include <millrace/actors/loader/data_options.hpp>
 #include <millrace/config/units.hpp>
 #include <millrace/runtime/configuration.hpp>
 #include <millrace/tools/output.hpp>
@@ -64,6 +65,17 @@ std::string describe(const config::provider_settings& provider) {
   if (auto path = schema.find(provider, config::key_use::place))
     text += ", " + path->text;
   return text + ")";
+}
+
+std::string describe_data(const config::option_set& options) {
+  auto capacity_bytes = options.of<actors::data_options>().capacity_bytes;
+  return capacity_bytes == 0 ? std::string{}
+                             : "data server (" + config::format_size(capacity_bytes) + ")";
+}
+
+json data_to_json(const config::option_set& options) {
+  auto capacity_bytes = options.of<actors::data_options>().capacity_bytes;
+  return capacity_bytes == 0 ? json{} : json{{"capacity_bytes", capacity_bytes}};
 }
 
 json to_json(const config::provider_settings& provider) {

@@ -24,4 +24,9 @@ void print_json(invocation& call, const json& document);
 std::string describe(const config::provider_settings& provider);
 json to_json(const config::provider_settings& provider);
 
+/// Returns "data server (16GiB)". Empty: these options of a node give it none.
+std::string describe_data(const config::option_set& options);
+/// {"capacity_bytes": 17179869184}; null without a data server.
+json data_to_json(const config::option_set& options);
+
 } // namespace millrace::tools

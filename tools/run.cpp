@@ -20,42 +20,42 @@ constexpr std::array commands = {add_serve_command,       add_status_command, ad
                                  add_checkpoints_command, add_data_command,   add_pool_command,
                                  add_cluster_command,     add_config_command, add_doctor_command};
 
-// Returns "no command 'frob' in models". The parser itself only says that a command is missing.
-std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
-  auto* at = &app;
+// The command that the arguments name, as far as they name one.
+struct named_command {
+  const CLI::App* at;
+  std::string name = {};    // "models rm"; empty: none
+  std::string unknown = {}; // what stands where a command should, with what may be meant
+};
+
+named_command find_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  named_command out{&app};
   for (auto& argument : arguments) {
-    auto below = at->get_subcommands([](const CLI::App*) { return true; });
-    auto found =
-      std::find_if(below.begin(), below.end(), [&](auto* c) { return c->get_name() == argument; });
-    if (found != below.end()) {
-      at = *found;
-      continue;
-    }
+    auto below = out.at->get_subcommands([](const CLI::App*) { return true; });
     if (below.empty() || argument.starts_with('-'))
-      return {};
+      break;
     std::vector<std::string> names;
     names.reserve(below.size());
     for (auto* command : below)
       names.push_back(command->get_name());
-    return fmt::format(
-      "no command '{}'{}", argument,
-      config::did_you_mean(argument, {std::vector<std::string_view>{names.begin(), names.end()}}));
+    auto found = std::ranges::find(names, argument);
+    if (found == names.end()) {
+      out.unknown = fmt::format(
+        "'{}'{}", argument,
+        config::did_you_mean(
+          argument, {std::vector<std::string_view>{names.begin(), names.end()}}));
+      break;
+    }
+    out.at = below[static_cast<std::size_t>(found - names.begin())];
+    out.name += (out.name.empty() ? "" : " ") + argument;
   }
-  return {};
+  return out;
 }
 
-// Returns "no option --cofig; did you mean '--config'?" for the first option that the command named
-// by the arguments does not have.
-std::string unknown_option(const CLI::App& app, const std::vector<std::string>& arguments) {
-  auto* at = &app;
-  for (auto& argument : arguments)
-    for (auto* below : at->get_subcommands([](const CLI::App*) { return true; }))
-      if (below->get_name() == argument) {
-        at = below;
-        break;
-      }
+// Returns "no option --cofig; did you mean '--config'?" for the first option that the command does
+// not have.
+std::string unknown_option(const CLI::App& command, const std::vector<std::string>& arguments) {
   std::vector<std::string> known{"--help"};
-  for (auto* option : at->get_options())
+  for (auto* option : command.get_options())
     for (auto& name : option->get_lnames())
       known.push_back("--" + name);
   for (auto& argument : arguments) {
@@ -72,24 +72,32 @@ std::string unknown_option(const CLI::App& app, const std::vector<std::string>& 
 
 // Prints the first line of the parser's message, and where to read on.
 int report_usage(invocation& call, const CLI::App& app, const CLI::ParseError& error) {
-  auto why = unknown_command(app, call.arguments);
+  auto command = find_command(app, call.arguments);
+  // The parser itself only says that a command is missing.
+  auto why = command.unknown.empty() ? std::string{} : "no command " + command.unknown;
   if (why.empty() && dynamic_cast<const CLI::ExtrasError*>(&error))
-    why = unknown_option(app, call.arguments);
+    why = unknown_option(*command.at, call.arguments);
   if (why.empty())
     why = error.what();
   why.resize(std::min(why.find('\n'), why.size()));
   call.json |=
     std::find(call.arguments.begin(), call.arguments.end(), "--json") != call.arguments.end();
-  return report(call, {{errc::invalid_argument, why + "; see millrace --help"}, exit_usage});
+  call.command = command.name;
+  auto help = "millrace " + (command.name.empty() ? "" : command.name + " ") + "--help";
+  return report(call, {{errc::invalid_argument, why + "; see " + help}, exit_usage});
 }
 
 } // namespace
 
-CLI::Validator whole_number() {
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   return {
-    [](std::string& text) {
+    [=](std::string& text) {
       auto number = config::parse_count(text);
-      return number ? std::string{} : number.error().detail();
+      if (!number)
+        return number.error().detail();
+      return least <= *number && *number <= most
+        ? std::string{}
+        : fmt::format("{} is not between {} and {}", *number, least, most);
     },
     ""};
 }

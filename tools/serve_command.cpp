@@ -61,7 +61,8 @@ void print_ready(invocation& call, const config::settings& settings, const node&
                        {"address", addresses.front()},
                        {"addresses", addresses},
                        {"pid", getpid()},
-                       {"providers", providers}}}}
+                       {"providers", providers},
+                       {"data", data_to_json(settings.options)}}}}
                   .dump(-1, ' ', false, json::error_handler_t::replace)
              << std::endl;
     return;
@@ -69,8 +70,13 @@ void print_ready(invocation& call, const config::settings& settings, const node&
   std::string providers;
   for (auto& p : settings.providers)
     providers += " " + describe(p) + (down.contains(p.name) ? " (down)" : "");
-  call.out << "millrace: node " << settings.node.name << " ready on " << joined(addresses)
-           << " providers" << providers << std::endl;
+  std::string served;
+  if (!providers.empty())
+    served = " providers" + providers;
+  if (auto data = describe_data(settings.options); !data.empty())
+    served += " " + data;
+  call.out << "millrace: node " << settings.node.name << " ready on " << joined(addresses) << served
+           << std::endl;
 }
 
 // What `systemctl status` shows.

@@ -37,11 +37,24 @@ BOOST_AUTO_TEST_CASE(arguments_that_make_no_sense_get_one_line_and_exit_2) {
   BOOST_TEST(
     usage_error({"stats"}) ==
     "millrace: no command 'stats'; did you mean 'status'?; see millrace --help\n");
-  BOOST_TEST(usage_error({"models", "lst"}).starts_with("millrace: no command 'lst'"));
+  auto lst = usage_error({"models", "lst"});
+  BOOST_TEST(lst.starts_with("millrace: models: no command 'lst'"), lst);
+  BOOST_TEST(lst.ends_with("; see millrace models --help\n"), lst);
+  BOOST_TEST(
+    usage_error({"data", "verify", "digits", "--epoch", "3"}) ==
+    "millrace: data verify: --epoch requires --seed; see millrace data verify --help\n");
+  for (auto* wrong : {"-1", "x", "4294967296"}) {
+    auto said = usage_error({"data", "preload", "a", "b.npy", "--servers", wrong});
+    BOOST_TEST(said.starts_with("millrace: data preload: --servers: "), said);
+    BOOST_TEST(said.size() < 160u, said);
+  }
+  auto none = usage_error({"data", "preload", "a", "b.npy", "--image-pixels-max", "0"});
+  BOOST_TEST(none.find("0 is not between 1 and 18446744073709551615") != std::string::npos, none);
+  BOOST_TEST(usage_error({"data", "append", "a"}).find("FILE is required") != std::string::npos);
   BOOST_TEST(usage_error({"serve", "--frob"}).find("--frob") != std::string::npos);
   BOOST_TEST(
     usage_error({"serve", "--cofig", "a.yaml"}) ==
-    "millrace: no option --cofig; did you mean '--config'?; see millrace --help\n");
+    "millrace: serve: no option --cofig; did you mean '--config'?; see millrace serve --help\n");
   auto long_name = std::string(1 << 20, 'x');
   BOOST_TEST(usage_error({"status", "--timeout", long_name}).size() < 4096u);
   BOOST_TEST(usage_error({long_name}).size() < 4096u);
@@ -76,6 +89,20 @@ BOOST_AUTO_TEST_CASE(config_check_warns_of_a_small_reserve_of_the_index) {
   BOOST_TEST(o.out.find("warning: provider small: index_reserve is 16MiB") != o.out.npos, o.out);
   auto checked = json::parse(run({"config", "check", "--json", file.path}).out);
   BOOST_TEST(checked.at("warnings").size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(config_check_shows_a_data_server) {
+  file_of file{"{node: {listen: 'unix:/s'}, data: {capacity: 1GiB}}"};
+  auto text = run({"config", "check", file.path}).out;
+  BOOST_TEST(text.ends_with(" data server (1GiB)\n"), text);
+  auto node = json::parse(run({"config", "check", "--json", file.path}).out).at("nodes").at(0);
+  BOOST_TEST(node.at("data").at("capacity_bytes") == 1 << 30);
+  file_of without{"{node: {listen: 'unix:/s'}}"};
+  BOOST_TEST(json::parse(run({"config", "check", "--json", without.path}).out)
+               .at("nodes")
+               .at(0)
+               .at("data")
+               .is_null());
 }
 
 BOOST_AUTO_TEST_CASE(config_check_looks_up_users) {
@@ -127,6 +154,19 @@ BOOST_AUTO_TEST_CASE(errors_are_json_where_that_is_asked_for) {
   BOOST_TEST(!error.at("detail").get<std::string>().empty());
   error = json::parse(usage_error({"config", "check", "/absent.yaml", "--json"})).at("error");
   BOOST_TEST(error.at("code") == "not_found");
+}
+
+BOOST_AUTO_TEST_CASE(the_environment_names_the_service) {
+  ::setenv("MILLRACE_ADDRESS", "unix:/absent-of-environment.sock", 1);
+  auto absent = run({"models", "ls", "--timeout", "100ms"});
+  auto given = run({"models", "ls", "--timeout", "100ms", "--address", "unix:/absent-given.sock"});
+  ::setenv("MILLRACE_ADDRESS", "tcp://a", 1);
+  auto wrong = usage_error({"models", "ls"});
+  ::unsetenv("MILLRACE_ADDRESS");
+  BOOST_TEST(absent.code == 1);
+  BOOST_TEST(absent.err.find("/absent-of-environment.sock") != std::string::npos, absent.err);
+  BOOST_TEST(given.err.find("/absent-given.sock") != std::string::npos, given.err);
+  BOOST_TEST(wrong.starts_with("millrace: models ls: MILLRACE_ADDRESS: "), wrong);
 }
 
 BOOST_AUTO_TEST_CASE(a_service_that_is_not_there_is_named_and_gives_exit_1) {
