@@ -15,8 +15,7 @@ millrace::result<millrace::sample_order> order_of(
   if (!given)
     return millrace::fail(given.error());
   millrace::shuffle_kind shuffle;
-  auto bad =
-    read_kind(here, "options->shuffle", given->shuffle, &millrace::shuffle_kind::parse, shuffle);
+  auto bad = read_kind(here, given->shuffle, &millrace::shuffle_kind::parse, shuffle);
   if (!bad.ok())
     return millrace::fail(bad);
   return reader.of.order(given->seed, given->epoch, shuffle);

@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(positions_and_samples_that_a_set_lacks_are_refused) {
   o.shuffle = "sometimes";
   REFUSED(
     millrace_set_reader_order(reader, &o, 0, 1, ids.data()), "millrace_set_reader_order",
-    "options->shuffle");
+    "shuffle: 'sometimes'");
   o = {};
   REFUSED(
     millrace_set_reader_order(reader, &o, 0, 1, ids.data()), "millrace_set_reader_order",
