@@ -352,7 +352,11 @@ BOOST_AUTO_TEST_CASE(files_are_appended) {
   auto more = photos + "2";
   const char* files[] = {more.c_str()};
   auto o = sized<millrace_preload_options>();
-  o.labels = "folders";
+  o.labels = "folders"; // their numbers would not be those of the set
+  BOOST_TEST(
+    millrace_append_to_set(client, "photos", files, 1, &o, nullptr) == MILLRACE_INVALID_ARGUMENT);
+  auto labels = dir.write("more.csv", "birds/d.jpg,2\n");
+  o.labels = labels.c_str();
   for (auto existed : {0, 1}) {
     millrace_request* r = nullptr;
     MUST(millrace_append_to_set(client, "photos", files, 1, &o, &r));
