@@ -133,6 +133,7 @@ std::uint64_t source_of(const std::vector<found_field>& fields, const sample_opt
 // Returns the files at those places at which every field has one.
 std::vector<npy_field> complete(const std::vector<found_field>& found, const opening& how) {
   std::vector<npy_field> out;
+  out.reserve(found.size());
   for (auto& field : found)
     out.push_back({field.name});
   for (std::size_t place = 0; place < found.front().files.size(); ++place) {
