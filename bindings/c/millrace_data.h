@@ -211,14 +211,16 @@ MILLRACE_API millrace_code millrace_preload(
   const millrace_preload_options* options, millrace_request** request);
 /* Appends the samples of more files to a set that was preloaded, behind its own: it is then as one
  * that was preloaded from all files at once. Readers that have it open go on with what they have.
- * Samples of the same files that the set has already are left as they are, but for parts that are
- * missing. It waits as `millrace_preload` does. Of the options `servers`, `while_used` and
- * `window_bytes` must be 0. `millrace_request_set` describes the whole set. After a cancel that came
- * too late the samples are there; another append of the files says so.
+ * If it was preloaded from the same list of files, or they were appended together, it is left as it
+ * is, but for parts that are missing; some files of such a list are appended again. It waits as
+ * `millrace_preload` does. Of the options `servers`, `while_used` and `window_bytes` must be 0.
+ * `millrace_request_set` describes the whole set. After a cancel that came too late the samples are
+ * there; another append of the files says so.
  * Errors: those of `millrace_preload`; MILLRACE_NOT_FOUND when there is no such set;
- * MILLRACE_INVALID_ARGUMENT for fields other than those of the set, and for a window;
- * MILLRACE_PERMISSION_DENIED naming the owner; MILLRACE_ALREADY_EXISTS when the set has the samples
- * of the files without others that were damaged. */
+ * MILLRACE_INVALID_ARGUMENT for fields other than those of the set, for a window, and for labels of
+ * folders, whose numbers depend on all files; MILLRACE_PERMISSION_DENIED naming the owner;
+ * MILLRACE_ALREADY_EXISTS when the set has the samples of the files without others that were
+ * damaged. */
 MILLRACE_API millrace_code millrace_append_to_set(
   millrace_client* client, const char* set, const char* const* files, size_t count,
   const millrace_preload_options* options, millrace_request** request);

@@ -448,8 +448,7 @@ future<preloaded_set> working_set::append(
     return ready_future<preloaded_set>(fail(
       errc::invalid_argument,
       "appending to working set {}: folders are numbered among those of all files, so the labels "
-      "of "
-      "an append would not be those of the set; give them as a CSV file",
+      "of an append would not be those of the set; give them as a CSV file",
       name_));
   preload_options how;
   static_cast<set_file_options&>(how) = options;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 from . import _native
 from ._client import Client, milliseconds, native_of, pairs_of, text_of
@@ -27,6 +27,10 @@ from ._tensors import checked, gpu
 
 # How often the progress of a preload is looked at, in seconds.
 _PROGRESS_EVERY = 0.1
+
+_Paths = Union[str, os.PathLike[str], Iterable[Union[str, os.PathLike[str]]]]
+# A dict: the paths of each field.
+Files = Union[_Paths, Mapping[str, _Paths]]
 
 
 def _summary(line: SetLine) -> SetSummary:
@@ -147,10 +151,7 @@ class WorkingSet:
 
     def preload(
         self,
-        files: str
-        | os.PathLike[str]
-        | Iterable[str | os.PathLike[str]]
-        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]],
+        files: Files,
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,
@@ -224,10 +225,7 @@ class WorkingSet:
 
     def preloading(
         self,
-        files: str
-        | os.PathLike[str]
-        | Iterable[str | os.PathLike[str]]
-        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]],
+        files: Files,
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,
@@ -251,10 +249,7 @@ class WorkingSet:
 
     def append(
         self,
-        files: str
-        | os.PathLike[str]
-        | Iterable[str | os.PathLike[str]]
-        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]],
+        files: Files,
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,
@@ -271,17 +266,18 @@ class WorkingSet:
         once: it has the same order. Who opens the set sees all of them or none; readers that are
         open go on with what they have.
 
-        Samples of the same files that the set has already are left as they are, but for parts that
-        are missing. So all ranks of a job may call it. While another program fills the set, this
-        waits, as `preload` does. If Ctrl-C comes too late, the samples are there; another call
-        finds them.
+        If the set was preloaded from the same list of files, or they were appended together, it is
+        left as it is, but for parts that are missing. So all ranks of a job may call it. Some files
+        of such a list are appended again. While another program fills the set, this waits, as
+        `preload` does. If Ctrl-C comes too late, the samples are there; another call finds them.
 
-        The arguments are those of `preload`. The files must have the fields of the set.
+        The arguments are those of `preload`. The files must have the fields of the set. Labels come
+        from a CSV file: the numbers of folders depend on all files of a set.
 
         Returns: this working set.
 
         Raises: those of `preload`; `NotFound` when there is no such set; `InvalidArgument` for
-        other fields, and for a set with a window; `PermissionDenied` naming the owner.
+        other fields, for labels of folders, and for a set with a window; `PermissionDenied` naming the owner.
         """
         told = _native.progress() if progress is not None else None
         given = _files_of(files, kind, fields, labels, on_error, decode, image_pixels_max)
@@ -291,10 +287,7 @@ class WorkingSet:
 
     def appending(
         self,
-        files: str
-        | os.PathLike[str]
-        | Iterable[str | os.PathLike[str]]
-        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]],
+        files: Files,
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,
@@ -421,11 +414,7 @@ class WorkingSet:
 
     def open(
         self,
-        files: str
-        | os.PathLike[str]
-        | Iterable[str | os.PathLike[str]]
-        | Mapping[str, str | os.PathLike[str] | Iterable[str | os.PathLike[str]]]
-        | bool = True,
+        files: Files | bool = True,
         *,
         kind: str | None = None,
         fields: Sequence[str] | None = None,
