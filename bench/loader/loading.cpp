@@ -33,6 +33,11 @@ std::string command(const std::string& way, const taking& how) {
 
 } // namespace
 
+void taking::compute() const {
+  if (compute_s > 0)
+    std::this_thread::sleep_for(std::chrono::duration<double>{compute_s});
+}
+
 batch_reader::batch_reader(client of, const sample_files& files)
   : of_(files), client_(std::move(of)), reader_(client_.working_set(files.name()).open().get()) {
   for (std::size_t i = 0; i < few_plans; ++i)
@@ -110,8 +115,7 @@ double training::take(std::size_t batches) {
     on_threads(ranks_.size(), [&](std::size_t i) {
       for (std::size_t n = 0; n < batches; ++n) {
         auto taken = next(*ranks_[i]);
-        if (how_.compute_s > 0)
-          std::this_thread::sleep_for(std::chrono::duration<double>{how_.compute_s});
+        how_.compute();
       }
     });
   });

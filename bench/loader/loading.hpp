@@ -44,6 +44,8 @@ struct taking {
   std::size_t batch = batch_size; // samples
   double compute_s = 0;           // after each batch
   std::uint32_t prefetch = 4;
+
+  void compute() const;
 };
 
 /// Several ranks of a training, each with a connection and a loader, in a thread.

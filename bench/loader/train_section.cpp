@@ -1,5 +1,6 @@
 // Loops that take a batch and compute, in the manner of DLIO. Their accelerator utilisation is the
-// part of the time in which they compute: the floor's part of a row, and of its peer.
+// part of the time in which they compute: the floor's part of a row, and of its peer. The floor is
+// the same compute alone, since a sleep takes longer than it is asked to.
 #include <millrace/bench/loader/loading.hpp>
 
 #include <fmt/format.h>
@@ -31,13 +32,13 @@ constexpr workload workloads[] = {
 
 row row_of(
   const workload& of, const sample_files& files, const char* way, std::size_t steps,
-  const samples& ours) {
+  const samples& ours, const samples& computing) {
   row r;
   r.name = fmt::format("train/{}/{}", of.name, way);
   r.size_bytes = files.batch_bytes(of.how.batch);
   for (auto seconds : ours.values())
     r.ours.add(seconds / static_cast<double>(steps));
-  r.floor_s = of.how.compute_s;
+  r.floor_s = computing.median() / static_cast<double>(steps);
   return r;
 }
 
@@ -51,6 +52,12 @@ void measure(const stage& s, const workload& of) {
   training here{at, files, of.how, 1};
   contest all;
   auto& ours = all.add([&] { return here.take(steps); });
+  auto& computing = all.add([&] {
+    return seconds_of([&] {
+      for (std::size_t i = 0; i < steps; ++i)
+        of.how.compute();
+    });
+  });
   const samples* by_python = nullptr;
   named_samples loaders;
   std::optional<python_trainings> python;
@@ -61,7 +68,7 @@ void measure(const stage& s, const workload& of) {
   }
   all.run(s.rounds(5));
   auto add = [&](const char* way, const samples& times) {
-    auto r = row_of(of, files, way, steps, times);
+    auto r = row_of(of, files, way, steps, times, computing);
     if (!loaders.empty()) {
       auto [name, best_s] = fastest(loaders);
       r.peer = name;

@@ -409,6 +409,8 @@ std::optional<batch_loader::handing> batch_loader::next_handing() {
   calls_.pop_front();
   stopped_ = stopped_ && calls_.empty();
   handing_out_ = true;
+  h.before = counts_;
+  count(h);
   return h;
 }
 
@@ -438,9 +440,10 @@ void batch_loader::take_error(handing& h, const entry& failed) {
 
 // A batch that a cancelled call did not take is that of the next call.
 void batch_loader::settle(const handing& h, bool taken) {
-  std::lock_guard guard{mutex_};
   if (taken)
-    return count(h);
+    return;
+  std::lock_guard guard{mutex_};
+  counts_ = h.before;
   if (h.from && h.era == era_)
     ahead_.push_front(h.from);
 }

@@ -73,6 +73,7 @@ private:
     entry_ptr from; // null: an error
     std::uint64_t era = 0;
     entries dropped; // destroyed without the lock, since places come back then
+    loader_counts before; // what a call that was cancelled leaves
   };
 
   batch_loader(
