@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -72,6 +73,8 @@ public:
   /// Checks that pointers are set.
   status need(std::initializer_list<std::pair<const void*, const char*>> arguments) const;
   result<std::chrono::milliseconds> timeout(std::string_view argument, std::int64_t ms) const;
+  /// Reads an option of stores: 1: with, -1: without, 0: as the provider is configured.
+  result<std::optional<bool>> checksums(std::int32_t given) const;
 
   /// Copies a structure of the caller, which may be older or newer than `Options`. NULL: zeros.
   template <class Options>

@@ -103,7 +103,7 @@ status need_here(const call& here, const Handle* handle, const char* name) {
   if (handle->made_in.is_here())
     return {};
   return {
-    errc::unavailable, "this {} belongs to process {}; open the working set here", name,
+    errc::unavailable, "this {} belongs to process {}; open one here", name,
     handle->made_in.process()};
 }
 

@@ -193,6 +193,16 @@ findings read(const save_receipt& r, counted) {
 
 findings read(const model_record& r, counted) { return of_record(r); }
 
+findings read(const weights_version& r, counted) {
+  findings f;
+  f.receipt.version = r.stored_as;
+  f.receipt.step = r.version;
+  f.receipt.size_bytes = r.size_bytes;
+  f.receipt.stored_at_ns = r.stored_at_ns;
+  f.metadata = r.metadata;
+  return f;
+}
+
 findings read(const model_info& r, counted) {
   auto f = of_record(r.record);
   f.receipt.provider = r.provider.c_str();

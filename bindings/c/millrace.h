@@ -206,7 +206,7 @@ typedef struct {
   const char* provider;
   const char* driver; /* that moved the bytes; "eager": the message did */
   uint64_t version;
-  uint64_t step; /* of checkpoints */
+  uint64_t step; /* of checkpoints; of weights the number that the publisher gave */
   uint64_t size_bytes;
   uint64_t stored_at_ns; /* wall clock */
   int32_t durable;       /* on a medium that keeps it: survives kill -9, and power loss where the
@@ -594,8 +594,9 @@ MILLRACE_API millrace_code millrace_job(millrace_job_info* job);
 }
 #endif
 
-/* Working sets and loaders; streaming sets. */
+/* Working sets and loaders; streaming sets; weights by version. */
 #include "millrace_data.h"
 #include "millrace_stream.h"
+#include "millrace_weights.h"
 
 #endif

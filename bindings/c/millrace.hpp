@@ -53,6 +53,8 @@ struct release {
   void operator()(millrace_batch* p) const noexcept { millrace_batch_release(p); }
   void operator()(millrace_producer* p) const noexcept { millrace_producer_release(p); }
   void operator()(millrace_stream_reader* p) const noexcept { millrace_stream_reader_release(p); }
+  void operator()(millrace_publisher* p) const noexcept { millrace_publisher_release(p); }
+  void operator()(millrace_follower* p) const noexcept { millrace_follower_release(p); }
 };
 
 template <class Handle>
@@ -515,3 +517,4 @@ private:
 
 #include "millrace_data.hpp"
 #include "millrace_stream.hpp"
+#include "millrace_weights.hpp"

@@ -24,16 +24,15 @@ millrace::result<millrace::store_options> store_options_of(
   auto timeout = here.timeout("options->timeout_ms", o.timeout_ms);
   if (!timeout)
     return millrace::fail(timeout.error());
-  if (o.checksums < -1 || o.checksums > 1)
-    return millrace::fail(
-      here.wrong("options->checksums", fmt::format("is {}; it must be -1, 0 or 1", o.checksums)));
+  auto checksums = here.checksums(o.checksums);
+  if (!checksums)
+    return millrace::fail(checksums.error());
   auto metadata = here.pairs("options->metadata", o.metadata, o.metadata_count);
   if (!metadata)
     return millrace::fail(metadata.error());
   s.timeout = *timeout;
   s.pinned = o.pinned != 0;
-  if (o.checksums != 0)
-    s.checksums = o.checksums > 0;
+  s.checksums = *checksums;
   s.metadata = std::move(*metadata);
   return s;
 }

@@ -7,6 +7,7 @@
 #include <millrace/core/process_mark.hpp>
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/runtime/client/completion_queue.hpp>
+#include <millrace/runtime/client/weights.hpp>
 
 #include <chrono>
 #include <functional>
@@ -70,6 +71,7 @@ findings read(const set_damage& r, counted by);
 findings read(const set_access& r, counted by);
 findings read(const stream_status& r, counted by);
 findings read(const listed<stream_status>& r, counted by);
+findings read(const weights_version& r, counted by);
 
 /// Describes a working set, and a field of it, as long as they live. `left_out`: pointers to its
 /// names of that kind, which live as long.

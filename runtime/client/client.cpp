@@ -5,6 +5,7 @@
 #include <millrace/runtime/client/calls/listing.hpp>
 #include <millrace/runtime/client/calls/shard_state.hpp>
 #include <millrace/runtime/client/client.hpp>
+#include <millrace/runtime/client/weights.hpp>
 
 namespace millrace {
 
@@ -175,6 +176,10 @@ future<class checkpointer> client::checkpointer(
 
 class checkpoints client::checkpoints(const std::string& group) const {
   return {core_, group};
+}
+
+class weights client::weights(const std::string& name, const std::string& group) const {
+  return {core_, name, group};
 }
 
 std::vector<provider_entry> client::providers() const { return core_->where().providers; }

@@ -21,6 +21,8 @@
 
 namespace millrace {
 
+class weights;
+
 /// Gives access to repositories, checkpoints and the state of the cluster.
 ///
 /// Copies share the connection. The last copy closes it: operations in flight end with `cancelled`,
@@ -83,6 +85,10 @@ public:
   class stream stream(const std::string& name) const;
   /// Lists the streams whose names start with `prefix`. As `working_sets`.
   future<listed<stream_status>> streams(const std::string& prefix = {}) const;
+
+  /// Returns the weights of a name, which publishers replace and others follow; include
+  /// `weights.hpp`. `group`: the providers that keep them.
+  class weights weights(const std::string& name, const std::string& group = "default") const;
 
   /// Returns the providers of the cluster.
   std::vector<provider_entry> providers() const;

@@ -59,6 +59,7 @@ from ._repository import (
     Slice,
     TensorInfo,
 )
+from ._weights import Publication, Publisher, Subscriber, Weights, WeightsVersion
 
 if TYPE_CHECKING:
     from . import hf as hf
@@ -104,6 +105,8 @@ __all__ = [
     "PeerLost",
     "PermissionDenied",
     "ProtocolError",
+    "Publication",
+    "Publisher",
     "Receipt",
     "Repository",
     "Restored",
@@ -113,10 +116,13 @@ __all__ = [
     "Shard",
     "Slice",
     "Step",
+    "Subscriber",
     "TensorInfo",
     "Unavailable",
     "Unsupported",
     "UnsupportedVersion",
+    "Weights",
+    "WeightsVersion",
     "connect",
     "data",
     "embed",

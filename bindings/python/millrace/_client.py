@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._repository import Listing, Repository
     from ._sets import WorkingSet
     from ._streams import Stream
+    from ._weights import Weights
 
 
 def milliseconds(seconds: float | None, what: str = "timeout") -> int:
@@ -108,6 +109,15 @@ class Client(OfProcess, Scope):
         from ._streams import list_streams
 
         return list_streams(self, prefix)
+
+    def weights(self, name: str, group: str = "default") -> Weights:
+        """Returns the weights of a name, which need not be published yet.
+
+        ``group``: the providers that keep them.
+        """
+        from ._weights import Weights
+
+        return Weights(self, name, group)
 
     def close(self) -> None:
         """Releases the client. What is in flight goes on, or ends with `Cancelled`."""

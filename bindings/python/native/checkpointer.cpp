@@ -33,21 +33,12 @@ PyObject* save(PyObject* self, PyObject* args) {
       return nullptr;
   }
   auto& c = value_of<checkpointer>(self);
-  ref staged{box<request>()}, durable{box<request>()};
-  if (!staged || !durable)
-    return nullptr;
-  auto **first = &value_of<request>(staged.get()).handle,
-       **second = &value_of<request>(durable.get()).handle;
   auto size = static_cast<std::size_t>(extra_bytes);
-  if (!succeeds([&] {
-        return stream == Py_None
-          ? millrace_save(c.handle, step, flags, extra, size, first, second)
-          : millrace_save_after(c.handle, cuda_stream, step, flags, extra, size, first, second);
-      }))
-    return nullptr;
-  keep_alive(staged.get(), c.keeps.get());
-  keep_alive(durable.get(), c.keeps.get());
-  return Py_BuildValue("(NN)", staged.release(), durable.release());
+  return begun_in_two(c.keeps.get(), [&](auto** staged, auto** durable) {
+    return stream == Py_None
+      ? millrace_save(c.handle, step, flags, extra, size, staged, durable)
+      : millrace_save_after(c.handle, cuda_stream, step, flags, extra, size, staged, durable);
+  });
 }
 
 PyObject* fence(PyObject* self, PyObject*) {

@@ -16,19 +16,6 @@ struct client {
   ~client() { millrace_release(handle); }
 };
 
-// Pairs of strings, from a list of tuples. They point into the strings of the list.
-struct pairs {
-  std::vector<millrace_pair> all;
-
-  bool read(PyObject* from) {
-    // The list keeps the tuple, and the tuple the strings.
-    return each(from, [&](PyObject* item) {
-      auto& pair = all.emplace_back();
-      return PyArg_ParseTuple(item, "ss", &pair.key, &pair.value) != 0;
-    });
-  }
-};
-
 // Begins `call(handle, &request)`. The object of the client stays as long as the call.
 template <class F>
 PyObject* begin(PyObject* self, PyObject* keeps, F&& call) {
@@ -304,6 +291,8 @@ PyMethodDef methods[] = {
   {"list_sets", safe<by_set<millrace_list_sets>>, METH_VARARGS, nullptr},
   {"unload", safe<by_set<millrace_unload>>, METH_VARARGS, nullptr},
   {"open_set", safe<passed_on<begin_open_set>>, METH_VARARGS, nullptr},
+  {"publisher", safe<passed_on<make_publisher>>, METH_VARARGS, nullptr},
+  {"follow", safe<passed_on<make_follower>>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -22,6 +22,19 @@ struct texts {
   }
 };
 
+/// Pairs of strings, from a list of tuples. They point into the strings of the list.
+struct pairs {
+  std::vector<millrace_pair> all;
+
+  bool read(PyObject* from) {
+    // The list keeps the tuple, and the tuple the strings.
+    return each(from, [&](PyObject* item) {
+      auto& pair = all.emplace_back();
+      return PyArg_ParseTuple(item, "ss", &pair.key, &pair.value) != 0;
+    });
+  }
+};
+
 /// (name, node or None, owner, samples, fields, bytes, identity, time, whether it
 /// existed, whether it goes with its last user, servers, appends, window, paths that are left out)
 PyObject* tuple_of(const millrace_set& set);
@@ -67,6 +80,11 @@ PyObject* begin_create_stream(millrace_client* client, PyObject* args);
 PyObject* describe_stream(millrace_client* client, PyObject* args);
 PyObject* open_producer(millrace_client* client, PyObject* args);
 PyObject* open_stream_reader(millrace_client* client, PyObject* args);
+
+/// The methods of clients for weights: (group, name, tensors, metadata, checksums, timeout), the
+/// publisher; (group, name), the follower.
+PyObject* make_publisher(millrace_client* client, PyObject* args);
+PyObject* make_follower(millrace_client* client, PyObject* args);
 
 PyObject* box_set_reader(millrace_set_reader* reader);
 PyObject* box_loader(millrace_loader* loader);

@@ -199,5 +199,6 @@ bool add_watch(PyObject* module);
 bool add_sets(PyObject* module);
 bool add_loaders(PyObject* module);
 bool add_streams(PyObject* module);
+bool add_weights(PyObject* module);
 
 } // namespace millrace::python

@@ -34,6 +34,22 @@ PyObject* begun(PyObject* keeps, F&& begin) {
   return made.release();
 }
 
+/// Returns the two objects of an operation that `begin(&first, &second)` begins. Each keeps
+/// `keeps` alive. Null with an exception.
+template <class F>
+PyObject* begun_in_two(PyObject* keeps, F&& begin) {
+  ref first{box<request>()}, second{box<request>()};
+  if (!first || !second)
+    return nullptr;
+  auto **one = &value_of<request>(first.get()).handle,
+       **two = &value_of<request>(second.get()).handle;
+  if (!succeeds([&] { return begin(one, two); }))
+    return nullptr;
+  keep_alive(first.get(), keeps);
+  keep_alive(second.get(), keeps);
+  return Py_BuildValue("(NN)", first.release(), second.release());
+}
+
 /// The objects of a client, a node and a checkpointer.
 PyObject* box_client(millrace_client* client);
 PyObject* box_node(millrace_node* node);

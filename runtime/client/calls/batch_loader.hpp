@@ -72,7 +72,7 @@ private:
     result<outcome> what;
     entry_ptr from; // null: an error
     std::uint64_t era = 0;
-    entries dropped; // destroyed without the lock, since places come back then
+    entries dropped;      // destroyed without the lock, since places come back then
     loader_counts before; // what a call that was cancelled leaves
   };
 

@@ -324,6 +324,15 @@ AT(millrace_stream_reader_options, batch_size, 8);
 AT(millrace_stream_reader_options, batches, 16);
 AT(millrace_stream_reader_options, reserved, 20);
 
+SIZE(millrace_publisher_options, 48);
+AT(millrace_publisher_options, struct_size, 0);
+AT(millrace_publisher_options, group, 8);
+AT(millrace_publisher_options, metadata, 16);
+AT(millrace_publisher_options, metadata_count, 24);
+AT(millrace_publisher_options, timeout_ms, 32);
+AT(millrace_publisher_options, checksums, 40);
+AT(millrace_publisher_options, reserved, 44);
+
 SIZE(millrace_loader_info, 160);
 AT(millrace_loader_info, struct_size, 0);
 AT(millrace_loader_info, batches_per_epoch, 8);
@@ -576,6 +585,23 @@ millrace_code millrace_stream_next(
 millrace_code millrace_stream_next_begin(
   millrace_stream_reader* reader, uint64_t samples, int64_t timeout_ms, millrace_request** request);
 void millrace_stream_reader_release(millrace_stream_reader* reader);
+millrace_code millrace_publisher_create(
+  millrace_client* client, const char* weights, const millrace_tensor* tensors, size_t count,
+  const millrace_publisher_options* options, millrace_publisher** publisher);
+millrace_code millrace_publish(
+  millrace_publisher* publisher, uint64_t version, millrace_request** staged,
+  millrace_request** stored);
+millrace_code millrace_publisher_rebind(
+  millrace_publisher* publisher, const millrace_tensor* tensors, size_t count);
+void millrace_publisher_release(millrace_publisher* publisher);
+millrace_code millrace_follow(
+  millrace_client* client, const char* group, const char* weights, millrace_follower** follower);
+millrace_code millrace_follower_next(
+  millrace_follower* follower, int64_t timeout_ms, millrace_request** request);
+millrace_code millrace_follower_load(
+  millrace_follower* follower, const millrace_tensor* tensors, size_t count, int64_t timeout_ms,
+  millrace_request** request);
+void millrace_follower_release(millrace_follower* follower);
 millrace_code millrace_request_batch(millrace_request* request, millrace_batch** batch);
 millrace_code millrace_loader_state(const millrace_loader* loader, char* text, size_t text_bytes);
 millrace_code millrace_loader_seek(millrace_loader* loader, const char* state);

@@ -135,3 +135,10 @@ def test_ddp_elastic(node):
         step, loss = line.split(": ")
         assert expected[step] == loss, (step, killed, undisturbed)
     assert losses(killed)[-1].startswith("step 12: ")
+
+
+def test_follow_weights(node):
+    said = run(node, "follow_weights.py", "--name", "followed", "--epochs", "20")
+    assert "is killed after version" in said
+    lines = [line.split(": ", 1)[1] for line in said.splitlines() if line.startswith("evaluator ")]
+    assert len(lines) == 4 and len(set(lines)) == 1 and lines[0].startswith("version 20:")
