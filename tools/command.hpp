@@ -76,5 +76,6 @@ void add_pool_command(CLI::App& app, invocation& call);
 void add_cluster_command(CLI::App& app, invocation& call);
 void add_config_command(CLI::App& app, invocation& call);
 void add_doctor_command(CLI::App& app, invocation& call);
+void add_predict_command(CLI::App& app, invocation& call);
 
 } // namespace millrace::tools

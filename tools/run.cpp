@@ -18,7 +18,8 @@ namespace {
 // In the order of `millrace --help`.
 constexpr std::array commands = {add_serve_command,       add_status_command, add_models_command,
                                  add_checkpoints_command, add_data_command,   add_pool_command,
-                                 add_cluster_command,     add_config_command, add_doctor_command};
+                                 add_cluster_command,     add_config_command, add_doctor_command,
+                                 add_predict_command};
 
 // The command that the arguments name, as far as they name one.
 struct named_command {

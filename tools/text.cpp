@@ -56,6 +56,17 @@ std::string human_duration(std::uint64_t duration_ms) {
   return both(seconds / 86400, "d", seconds % 86400 / 3600, "h");
 }
 
+std::string human_seconds(double duration_s) {
+  constexpr std::array units = {"us", "ms", "s"};
+  auto value = duration_s * 1e6;
+  std::size_t unit = 0;
+  // A value from 999.5 on would be printed as 1000.
+  for (; value >= 999.5 && unit + 1 < units.size(); ++unit)
+    value /= 1000;
+  auto digits = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", value, digits, units[unit]);
+}
+
 std::string human_time(std::uint64_t since_epoch_ns) {
   auto seconds = static_cast<std::time_t>(since_epoch_ns / 1'000'000'000);
   std::tm parts{};

@@ -16,6 +16,9 @@ std::string human_size(std::uint64_t size_bytes);
 /// Returns "250 ms", "12 s", "3 min 20 s", "2 h 5 min", "4 d 1 h".
 std::string human_duration(std::uint64_t duration_ms);
 
+/// Returns "250 us", "1.25 ms", "12.5 s": three digits, of times that were computed.
+std::string human_seconds(double duration_s);
+
 /// Returns "2024-05-01 12:00:00Z".
 std::string human_time(std::uint64_t since_epoch_ns);
 

@@ -207,7 +207,8 @@ BOOST_AUTO_TEST_CASE(every_command_has_a_manual_and_takes_json) {
          {"config", "show"},
          {"config", "defaults"},
          {"config", "schema"},
-         {"doctor"}}) {
+         {"doctor"},
+         {"predict", "broadcast"}}) {
     command.push_back("--help");
     auto o = run(command);
     BOOST_TEST(o.code == 0);

@@ -28,6 +28,16 @@ BOOST_AUTO_TEST_CASE(durations_have_at_most_two_units) {
   BOOST_TEST(human_duration(90'000'000) == "1 d 1 h");
 }
 
+BOOST_AUTO_TEST_CASE(computed_times_have_three_digits) {
+  BOOST_TEST(human_seconds(0) == "0.00 us");
+  BOOST_TEST(human_seconds(1.5e-6) == "1.50 us");
+  BOOST_TEST(human_seconds(9.996e-6) == "10.0 us");
+  BOOST_TEST(human_seconds(250e-6) == "250 us");
+  BOOST_TEST(human_seconds(999.6e-6) == "1.00 ms");
+  BOOST_TEST(human_seconds(0.0125) == "12.5 ms");
+  BOOST_TEST(human_seconds(3725) == "3725 s");
+}
+
 BOOST_AUTO_TEST_CASE(times_are_utc) {
   BOOST_TEST(human_time(1'700'000'000'000'000'000) == "2023-11-14 22:13:20Z");
 }
