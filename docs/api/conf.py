@@ -33,7 +33,7 @@ class Absent(types.ModuleType):
         return made
 
 
-absent = {"torch", "lightning", "pytorch_lightning", "lightning_fabric", "transformers"}
+absent = {"torch", "lightning", "pytorch_lightning", "lightning_fabric", "transformers", "vllm"}
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from . import hf as hf
     from . import lightning as lightning
     from . import torch
+    from . import vllm as vllm
 
 __version__: str = _native.version()
 del _libraries
@@ -72,7 +73,7 @@ del _libraries
 
 # They import PyTorch and others, so they are imported when they are used.
 def __getattr__(name: str) -> Any:
-    if name in ("hf", "lightning", "torch"):
+    if name in ("hf", "lightning", "torch", "vllm"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
