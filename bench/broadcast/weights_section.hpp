@@ -1,0 +1,12 @@
+// Versions of weights from one process to several others on the same host.
+// Called by the main function of bench_broadcast.
+#pragma once
+
+#include <millrace/bench/common/child.hpp>
+#include <millrace/bench/common/options.hpp>
+
+namespace millrace::bench {
+
+void weights_section(const model_options& o, const scratch_directory& files, report& out);
+
+} // namespace millrace::bench
