@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from . import _native
 from ._client import Client, milliseconds, native_of, pairs_of, text_of
-from ._errors import CorruptData, DeadlineExceeded, Error, InvalidArgument, NotFound, Unavailable
+from ._errors import (
+    Cancelled,
+    CorruptData,
+    DeadlineExceeded,
+    Error,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+)
 from ._future import Future, Stage
 from ._repository import TIED, Receipt, receipt_of, tied_of
 from ._scope import OfProcess, Scope
@@ -233,6 +242,32 @@ def _copy(name: str, tensor: Any) -> object:
     )
 
 
+# The next version, and what to do with it. A question that has waited for a day is asked again.
+def _next(
+    follower: _native.Follower, time_ms: int, read: Callable[[_native.Request], Any]
+) -> Stage[WeightsVersion]:
+    def again(error: Error) -> Stage[WeightsVersion] | None:
+        waits = isinstance(error, DeadlineExceeded) and time_ms == _DAY_MS
+        return _next(follower, time_ms, read) if waits else None
+
+    return Stage(follower.next(time_ms), read, again)
+
+
+def _alive(me: weakref.ref[Subscriber]) -> Subscriber:
+    subscriber = me()
+    if subscriber is None:
+        raise Cancelled("the subscriber was dropped")
+    return subscriber
+
+
+def _tell(me: weakref.ref[Subscriber], done: Any) -> None:
+    subscriber = me()
+    if subscriber is None or subscriber._on_version is None:
+        return
+    if not done.cancelled() and done.exception(0) is None:
+        subscriber._on_version(done.result(0).version)
+
+
 class Subscriber(OfProcess, Scope):
     """Follows weights with tensors of the program; made by `Weights.subscribe`.
 
@@ -265,8 +300,9 @@ class Subscriber(OfProcess, Scope):
         self.info: WeightsVersion | None = None
         # A version that was told and is still to be loaded; its names of tied tensors.
         self._told: dict[str, str] | None = None
-        self._coming: Future[WeightsVersion] | None = None  # of the other buffer
-        self._news: Future[WeightsVersion] | None = None  # for `on_version`, in place
+        # What goes on beside the program: of the other buffer; for `on_version`, in place.
+        self._coming: Future[WeightsVersion] | None = None
+        self._news: Future[WeightsVersion] | None = None
         self._go_on()
 
     @property
@@ -325,20 +361,16 @@ class Subscriber(OfProcess, Scope):
                 future.cancel()
         self._coming = self._news = None
 
+    # Futures that go on beside the program do not keep the subscriber.
+    def __del__(self) -> None:
+        for future in (self.__dict__.get("_coming"), self.__dict__.get("_news")):
+            if future is not None:
+                future._abandon()
+
     def _follower(self) -> _native.Follower:
         if self._native is None:
             raise Unavailable(f"the subscriber of {self._name} was closed")
         return self._native
-
-    # The next version, and what to load of it; a question that waits a day is asked again.
-    def _next(
-        self, time_ms: int, read: Callable[[_native.Request], Any]
-    ) -> Stage[WeightsVersion]:
-        def again(error: Error) -> Stage[WeightsVersion] | None:
-            waits = isinstance(error, DeadlineExceeded) and time_ms == _DAY_MS
-            return self._next(time_ms, read) if waits and self._native is not None else None
-
-        return Stage(self._follower().next(time_ms), read, again)
 
     def _told_of(self, request: _native.Request) -> WeightsVersion:
         version, self._told = _version_of(request)
@@ -346,15 +378,16 @@ class Subscriber(OfProcess, Scope):
 
     # Begins what goes on beside the program.
     def _go_on(self) -> None:
+        if self._native is None:
+            return
+        me = weakref.ref(self)
         if self._back is not None:
-            self._fill(self._back)
+            self._coming = Future(self._filling(self._back), driven=True)
+            self._coming.add_done_callback(lambda done: _tell(me, done))
         elif self._on_version is not None:
-            self._news = Future(self._next(_DAY_MS, self._told_of), driven=True)
-            self._news.add_done_callback(self._tell)
-
-    def _tell(self, of: Any) -> None:
-        if self._on_version is not None and of.exception(0) is None:
-            self._on_version(of.result(0).version)
+            told = _next(self._native, _DAY_MS, lambda r: _alive(me)._told_of(r))
+            self._news = Future(told, driven=True)
+            self._news.add_done_callback(lambda done: _tell(me, done))
 
     # In place: in this call, and given up with it.
     def _load(self, timeout: float) -> WeightsVersion:
@@ -387,7 +420,8 @@ class Subscriber(OfProcess, Scope):
     def _await_told(self, timeout: float) -> None:
         news, self._news = self._news, None
         if news is None:
-            Future(self._next(milliseconds(timeout), self._told_of)).result()
+            told = _next(self._follower(), milliseconds(timeout), self._told_of)
+            Future(told).result()
             return
         try:
             news.result(timeout)
@@ -403,20 +437,19 @@ class Subscriber(OfProcess, Scope):
         return DeadlineExceeded(f"no newer weights of {self._name} came in time")
 
     # Into the buffer that is not shown.
-    def _fill(self, buffer: _Buffer) -> None:
-        follower = self._follower()
+    def _filling(self, buffer: _Buffer) -> Stage[WeightsVersion]:
+        me, follower = weakref.ref(self), self._follower()
 
-        def load() -> Stage[WeightsVersion]:
+        def load(self: Subscriber) -> Stage[WeightsVersion]:
             targets = buffer.targets(self._told or {}, self._name)
             return Stage(follower.load(targets, self._timeout_ms), lambda r: _version_of(r)[0])
 
         def read(request: _native.Request) -> Stage[WeightsVersion]:
+            self = _alive(me)
             self._told_of(request)
-            return load()
+            return load(self)
 
-        begin = self._next(_DAY_MS, read) if self._told is None else load()
-        self._coming = Future(begin, driven=True)
-        self._coming.add_done_callback(self._tell)
+        return _next(follower, _DAY_MS, read) if self._told is None else load(self)
 
     def _exchange(self, timeout: float) -> WeightsVersion:
         if self._coming is None:

@@ -1,8 +1,10 @@
 """Weights by version: published here, followed by others, in place and in two buffers."""
 
+import gc
 import pickle
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -191,6 +193,22 @@ def test_arguments_are_checked(client, weights):
         subscriber.wait()
     with pytest.raises(mr.NotFound):
         client.weights("x", "nowhere").subscribe(numbered(0)).wait(timeout=10)
+
+
+@pytest.mark.parametrize("apply", ["in_place", "double_buffer"])
+def test_a_subscriber_that_is_dropped_ends(weights, apply):
+    publisher = weights.publisher(numbered(1))
+    told = []
+    subscriber = weights.subscribe(numbered(0), apply=apply, on_version=told.append)
+    publisher.publish(1).stored.result()
+    until(lambda: told == [1])
+    alive = weakref.ref(subscriber)
+    del subscriber
+    gc.collect()
+    assert alive() is None
+    publisher.publish(2).stored.result()
+    time.sleep(0.2)
+    assert told == [1]
 
 
 def test_weights_are_erased(weights):
