@@ -56,12 +56,6 @@ result<std::chrono::milliseconds> call::timeout(std::string_view argument, std::
   return std::chrono::milliseconds{ms};
 }
 
-result<std::optional<bool>> call::checksums(std::int32_t given) const {
-  if (given < -1 || given > 1)
-    return fail(wrong("options->checksums", fmt::format("is {}; it must be -1, 0 or 1", given)));
-  return given == 0 ? std::nullopt : std::optional{given > 0};
-}
-
 status call::check_size(
   const void* given, std::size_t size, std::size_t first, std::size_t known) const {
   if (size < first)

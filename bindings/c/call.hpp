@@ -10,13 +10,14 @@
 #include <millrace/core/tensor_view.hpp>
 #include <millrace/runtime/client/load_target.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,8 +74,6 @@ public:
   /// Checks that pointers are set.
   status need(std::initializer_list<std::pair<const void*, const char*>> arguments) const;
   result<std::chrono::milliseconds> timeout(std::string_view argument, std::int64_t ms) const;
-  /// Reads an option of stores: 1: with, -1: without, 0: as the provider is configured.
-  result<std::optional<bool>> checksums(std::int32_t given) const;
 
   /// Copies a structure of the caller, which may be older or newer than `Options`. NULL: zeros.
   template <class Options>
@@ -114,6 +113,23 @@ public:
   result<std::vector<load_target>> targets(const millrace_tensor* given, std::size_t count) const;
   result<std::vector<std::pair<std::string, std::string>>> pairs(
     std::string_view argument, const millrace_pair* given, std::size_t count) const;
+  /// Reads what the options of stores and of publications have in common.
+  template <class Given, class Options>
+  status read_storing(const Given& o, Options& out) const {
+    auto time = timeout("options->timeout_ms", o.timeout_ms);
+    if (!time)
+      return time.error();
+    if (o.checksums < -1 || o.checksums > 1)
+      return wrong("options->checksums", fmt::format("is {}; it must be -1, 0 or 1", o.checksums));
+    auto metadata = pairs("options->metadata", o.metadata, o.metadata_count);
+    if (!metadata)
+      return metadata.error();
+    out.timeout = *time;
+    if (o.checksums != 0)
+      out.checksums = o.checksums > 0;
+    out.metadata = std::move(*metadata);
+    return {};
+  }
   /// Copies an array of at most so many strings. `argument` is its name.
   result<std::vector<std::string>> texts(
     std::string_view argument, const char* const* given, std::size_t count,

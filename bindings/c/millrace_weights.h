@@ -31,14 +31,16 @@ MILLRACE_API millrace_code millrace_publisher_create(
 /* Publishes the tensors under a number, such as the step, whole or not at all. `staged` is over
  * when the tensors may change, `stored` when followers can load them; either may be NULL, and then
  * the call does not wait for it. Publications are made one after the other; one that waits for
- * another reads the tensors when that one has ended. Cancelling one request cancels both.
+ * another reads the tensors when that one has ended. Cancelling a request that is not over cancels
+ * both.
  * Errors: MILLRACE_INVALID_ARGUMENT for a number that is not above those of this publisher;
  * MILLRACE_BUSY while one publication waits already; those of `millrace_put`. */
 MILLRACE_API millrace_code millrace_publish(
   millrace_publisher* publisher, uint64_t version, millrace_request** staged,
   millrace_request** stored);
 /* Takes the addresses of tensors that have moved; their descriptions must be those registered.
- * Errors: MILLRACE_BUSY while the tensors of a publication are read or to be read. */
+ * Errors: MILLRACE_INVALID_ARGUMENT for others; MILLRACE_BUSY while the tensors of a publication are
+ * read or to be read. */
 MILLRACE_API millrace_code millrace_publisher_rebind(
   millrace_publisher* publisher, const millrace_tensor* tensors, size_t count);
 /* Publications under way go on, and read the tensors. */
@@ -68,7 +70,7 @@ millrace_follower_next(millrace_follower* follower, int64_t timeout_ms, millrace
 MILLRACE_API millrace_code millrace_follower_load(
   millrace_follower* follower, const millrace_tensor* tensors, size_t count, int64_t timeout_ms,
   millrace_request** request);
-/* Ends the requests of `millrace_follower_next` that wait, with MILLRACE_CANCELLED. */
+/* Ends the requests of `millrace_follower_next` that wait, with MILLRACE_CANCELLED. Loads go on. */
 MILLRACE_API void millrace_follower_release(millrace_follower* follower);
 
 #ifdef __cplusplus

@@ -21,19 +21,9 @@ millrace::repository models_of(const millrace_client& client, const char* group)
 millrace::result<millrace::store_options> store_options_of(
   const call& here, const millrace_put_options& o) {
   millrace::store_options s;
-  auto timeout = here.timeout("options->timeout_ms", o.timeout_ms);
-  if (!timeout)
-    return millrace::fail(timeout.error());
-  auto checksums = here.checksums(o.checksums);
-  if (!checksums)
-    return millrace::fail(checksums.error());
-  auto metadata = here.pairs("options->metadata", o.metadata, o.metadata_count);
-  if (!metadata)
-    return millrace::fail(metadata.error());
-  s.timeout = *timeout;
+  if (auto bad = here.read_storing(o, s); !bad.ok())
+    return millrace::fail(bad);
   s.pinned = o.pinned != 0;
-  s.checksums = *checksums;
-  s.metadata = std::move(*metadata);
   return s;
 }
 

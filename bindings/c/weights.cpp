@@ -24,18 +24,8 @@ millrace::result<millrace::publisher_options> options_of(
   if (o.reserved != 0)
     return millrace::fail(
       here.wrong("options->reserved", "is set; this version of the library has no use for it"));
-  auto timeout = here.timeout("options->timeout_ms", o.timeout_ms);
-  if (!timeout)
-    return millrace::fail(timeout.error());
-  auto checksums = here.checksums(o.checksums);
-  if (!checksums)
-    return millrace::fail(checksums.error());
-  auto metadata = here.pairs("options->metadata", o.metadata, o.metadata_count);
-  if (!metadata)
-    return millrace::fail(metadata.error());
-  out.timeout = *timeout;
-  out.checksums = *checksums;
-  out.metadata = std::move(*metadata);
+  if (auto bad = here.read_storing(o, out); !bad.ok())
+    return millrace::fail(bad);
   return out;
 }
 

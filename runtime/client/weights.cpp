@@ -67,8 +67,19 @@ future<weights_ptr> weights_reader::next(std::chrono::milliseconds timeout) cons
   return of_->buffers->next(timeout);
 }
 
+status weights::check() const {
+  auto bad = core_->refusal();
+  if (bad.ok())
+    bad = validate_model_name(name_);
+  if (bad.ok() && group_.empty())
+    bad = {errc::invalid_argument, "weights {}: the group has no name", name_};
+  return bad;
+}
+
 result<weights_publisher> weights::publisher(
   std::vector<tensor_view> tensors, publisher_options options) const {
+  if (auto bad = check(); !bad.ok())
+    return fail(bad);
   auto made =
     runtime::weights_publishing::make(core_, group_, name_, std::move(tensors), std::move(options));
   if (!made)
@@ -77,10 +88,7 @@ result<weights_publisher> weights::publisher(
 }
 
 result<weights_follower> weights::follow() const {
-  auto bad = core_->refusal();
-  if (bad.ok())
-    bad = validate_model_name(name_);
-  if (!bad.ok())
+  if (auto bad = check(); !bad.ok())
     return fail(bad);
   return weights_follower{std::make_shared<weights_follower::handle>(
     core_, runtime::weights_following::begin(core_, group_, name_))};
@@ -88,10 +96,7 @@ result<weights_follower> weights::follow() const {
 
 result<weights_reader> weights::read(
   std::vector<wanted_tensor> tensors, weights_reader_options options) const {
-  auto bad = core_->refusal();
-  if (bad.ok())
-    bad = validate_model_name(name_);
-  if (!bad.ok())
+  if (auto bad = check(); !bad.ok())
     return fail(bad);
   auto made =
     runtime::weights_buffers::make(core_, group_, name_, std::move(tensors), std::move(options));

@@ -38,7 +38,8 @@ struct weights_version {
 struct publisher_options {
   std::optional<bool> checksums = {}; // empty: as the provider is configured
   std::vector<std::pair<std::string, std::string>> metadata = {}; // of each version
-  std::chrono::milliseconds timeout{0}; // of each publication; 0: the client's request timeout
+  /// Of each publication, from when its store begins; 0: the client's request timeout.
+  std::chrono::milliseconds timeout{0};
 };
 
 /// Publishes tensors that stay at their addresses.
@@ -56,14 +57,16 @@ public:
   ///
   /// `staged` is ready when the tensors may be changed: they are copied to `client.staging` if they
   /// fit, and read by the provider otherwise. `stored` is ready when followers can load them.
-  /// Cancelling either one cancels the publication. Followers may have got it all the same.
+  /// Cancelling one that is not ready cancels the publication. Followers may have got it all the
+  /// same.
   /// Errors:  `invalid_argument` for a number that is not above all those which this publisher has
   ///          published or is publishing; `busy` while one publication waits already: wait for its
   ///          `staged`; those of `repository::store`.
   pending_store publish(std::uint64_t version) const;
 
   /// Takes the addresses of tensors that have moved. Their descriptions must be those registered.
-  /// Errors:  `invalid_argument`; `busy` while the tensors of a publication are read or to be read.
+  /// Errors:  `invalid_argument` for other descriptions; `busy` while the tensors of a publication
+  ///          are read or to be read.
   status rebind(std::vector<tensor_view> tensors) const;
 
 private:
@@ -76,7 +79,8 @@ private:
 /// What is newest is decided by the order of the publications, not by their numbers: a trainer that
 /// restarts from an older step makes a new publisher, which may begin below. Of one publisher
 /// object, a smaller number never follows a larger one.
-/// Copies share the follower. The last copy ends the calls that wait, with `cancelled`.
+/// Copies share the follower. The last copy ends the calls of `next`, with `cancelled`.
+/// Loads go on.
 /// Threads: any.
 class weights_follower {
 public:
@@ -127,7 +131,8 @@ struct wanted_tensor {
 };
 
 struct weights_reader_options {
-  /// Called with each version when it can be read, on a thread of the runtime. It must not block.
+  /// Called with each version when it can be read, on a thread of the runtime. It must neither
+  /// block nor throw. When the last copy of the reader is gone, it is not called any more.
   std::function<void(const weights_ptr&)> on_version = {};
   std::chrono::milliseconds timeout{0}; // of each load; 0: the client's request timeout
 };
@@ -149,7 +154,8 @@ public:
   /// Time:    0: the client's request timeout.
   /// Errors:  `deadline_exceeded`, with the error of the last load, if it failed; the error of a
   ///          load that a newer version alone can mend, as soon as it has failed:
-  ///          `invalid_argument`, `corrupt_data`; `cancelled`.
+  ///          `invalid_argument`, `not_found`, `corrupt_data`; `not_found` for a group without
+  ///          providers; `cancelled`.
   future<weights_ptr> next(std::chrono::milliseconds timeout = {}) const;
 
 private:
@@ -172,7 +178,8 @@ public:
 
   /// Registers tensors to publish. Nothing is sent before the first publication. The memory must
   /// stay at its addresses while publications read it.
-  /// Errors:  `invalid_argument` for tensors or metadata that no model can have.
+  /// Errors:  `invalid_argument` for tensors that no model can have, and for a key of metadata that
+  ///          publications use themselves.
   result<weights_publisher> publisher(
     std::vector<tensor_view> tensors, publisher_options options = {}) const;
 
@@ -187,10 +194,12 @@ public:
     std::vector<wanted_tensor> tensors, weights_reader_options options = {}) const;
 
   /// Removes the newest publication. Followers keep what they have.
-  /// Errors:  `not_found`.
+  /// Errors:  those of `repository::erase`.
   future<void> erase() const;
 
 private:
+  [[nodiscard]] status check() const;
+
   std::shared_ptr<runtime::client_core> core_;
   std::string name_, group_;
 };

@@ -64,7 +64,7 @@ struct weights_served : three_providers {
   }
 
   std::uint64_t watches() {
-    auto nodes = remote.status().get();
+    auto nodes = direct->status().get();
     std::uint64_t out = 0;
     for (auto& p : nodes.at(0)->providers)
       out += p.store.watches;

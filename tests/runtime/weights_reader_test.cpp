@@ -92,8 +92,8 @@ BOOST_AUTO_TEST_CASE(no_torn_version_is_visible_while_versions_come_quickly) {
     told = read->version.version;
   };
   auto reader = policy().read(wanted(), how).value();
-  std::jthread looks{[&] {
-    while (told < last)
+  std::jthread looks{[&](const std::stop_token& ended) {
+    while (!ended.stop_requested())
       if (auto now = reader.current())
         torn += !are_of(now, now->version.version);
   }};
@@ -106,6 +106,7 @@ BOOST_AUTO_TEST_CASE(no_torn_version_is_visible_while_versions_come_quickly) {
       pending.stored.get();
   }
   BOOST_TEST(eventually([&] { return told == last; }));
+  looks.request_stop();
   looks.join();
   BOOST_TEST(torn == 0u);
 }
@@ -121,6 +122,19 @@ BOOST_AUTO_TEST_CASE(a_version_that_does_not_fit_is_an_error_and_the_next_one_is
   BOOST_TEST((code_of(reader.next(long_time)) == errc::invalid_argument));
   auto publisher = policy().publisher(trained.views()).value();
   publish(publisher, 2);
+  BOOST_TEST(eventually([&] {
+    auto again = reader.next(long_time);
+    return again.result().has_value() && are_of(*again.result(), 2);
+  }));
+}
+
+BOOST_AUTO_TEST_CASE(a_tensor_that_the_weights_lack_is_an_error_at_once) {
+  auto other = trained.views();
+  other.pop_back();
+  policy().publisher(other).value().publish(1).stored.get();
+  auto reader = policy().read(wanted()).value();
+  BOOST_TEST((code_of(reader.next(long_time)) == errc::not_found));
+  publish(policy().publisher(trained.views()).value(), 2);
   BOOST_TEST(eventually([&] {
     auto again = reader.next(long_time);
     return again.result().has_value() && are_of(*again.result(), 2);

@@ -133,6 +133,8 @@ BOOST_AUTO_TEST_CASE(what_is_printed_as_parameters_is_read_again) {
   auto constants = write("c.json", shown.at("parameters").dump());
   BOOST_TEST(
     predicted({"--members", "16..64", "--memory", "gpu", "--parameters", constants}) == shown);
+  auto whole = write("all.json", shown.dump());
+  BOOST_TEST(predicted({"--members", "16..64", "--memory", "gpu", "--parameters", whole}) == shown);
 }
 
 BOOST_AUTO_TEST_CASE(the_chart_has_a_line_for_each_algorithm) {
@@ -195,7 +197,11 @@ BOOST_AUTO_TEST_CASE(a_file_of_constants_that_is_wrong_is_named_with_the_reason)
   BOOST_TEST(
     why(R"({"host_bytes_per_s": 0})") ==
     "host_bytes_per_s: 0 is not between 1 and 1000000000000000\n");
-  BOOST_TEST(why("[1]").starts_with("not an object of constants, such as {"));
+  auto example = "not an object of constants, such as {\"host_bytes_per_s\": 1e9}\n";
+  BOOST_TEST(why("[1]") == example);
+  BOOST_TEST(why(R"({"parameters": 3})") == example);
+  auto folder = refused({"--parameters", directory.path()});
+  BOOST_TEST(folder.starts_with(directory.path() + ": it cannot be read"), folder);
   BOOST_TEST(why("").starts_with("parse error at line 1, column 1"));
   BOOST_TEST(why(R"({"setup_s": 1e999})") == "number overflow parsing '1e999'\n");
   BOOST_TEST(

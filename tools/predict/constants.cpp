@@ -45,10 +45,15 @@ result<actors::broadcast_costs> parse(std::istream& text) {
   } catch (const json::exception& error) { // "[json.exception.NAME] why"
     std::string_view why{error.what()};
     return fail(errc::invalid_argument, "{}", why.substr(why.find("] ") + 2));
+  } catch (const std::ios_base::failure& error) { // a directory
+    return fail(errc::invalid_argument, "it cannot be read: {}", error.what());
   }
+  // What the command has written has them in it.
+  if (document.is_object() && document.contains("parameters"))
+    document = json(document["parameters"]);
   if (!document.is_object())
     return fail(
-      errc::invalid_argument, "not an object of constants, such as {{\"host_bytes_per_s\": 1e9}}");
+      errc::invalid_argument, "not an object of constants, such as {\"host_bytes_per_s\": 1e9}");
   actors::broadcast_costs costs;
   for (auto& [name, value] : document.items())
     if (auto bad = set(costs, name, value); !bad.ok())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from . import _native
 from ._client import Client, milliseconds, native_of, pairs_of, text_of
@@ -17,6 +18,7 @@ from ._errors import (
     Error,
     InvalidArgument,
     NotFound,
+    PeerLost,
     Unavailable,
 )
 from ._future import Future, Stage
@@ -24,8 +26,11 @@ from ._repository import TIED, Receipt, receipt_of, tied_of
 from ._scope import OfProcess, Scope
 from ._tensors import Batch, batch_of, checked
 
+T = TypeVar("T")
+
 # A question for news that waits longer than any program is asked again.
 _DAY_MS = 86_400_000
+_PAUSE = 0.1  # seconds, before a load of a provider that is away is tried again
 
 
 class WeightsVersion(NamedTuple):
@@ -46,7 +51,11 @@ class Publication(NamedTuple):
     stored: Future[Receipt]  #: then subscribers can load them
 
 
-def _version_of(request: _native.Request) -> tuple[WeightsVersion, dict[str, str]]:
+# A version, and its names of tied tensors.
+_Told = tuple[WeightsVersion, dict[str, str]]
+
+
+def _version_of(request: _native.Request) -> _Told:
     r = receipt_of(request)
     metadata = dict(request.metadata())
     tied = tied_of(metadata, "these weights")
@@ -127,13 +136,15 @@ class Weights:
             `Subscriber.wait` exchanges both.
           on_version: called with the number of each version that `Subscriber.wait` can give
             without waiting for the publisher, where callbacks run; with ``"double_buffer"`` when it
-            is loaded.
+            is loaded. After an error it is called again when `Subscriber.wait` was called.
           timeout: seconds for each load; ``None``: the client's.
 
         Raises: `InvalidArgument`, `TypeError` for what is no tensor.
         """
         if apply not in ("in_place", "double_buffer"):
             raise InvalidArgument(f'apply: "in_place" or "double_buffer", not {apply!r}')
+        if on_version is not None and not callable(on_version):
+            raise TypeError(f"on_version: a function, not {type(on_version).__name__}")
         return Subscriber(
             native_of(self._client).follow(self.group, self.name),
             self.name,
@@ -225,6 +236,11 @@ class _Buffer:
             copies[name] = copies[first]
         return _Buffer(copies)
 
+    def synchronize(self) -> None:
+        """Waits for what the current CUDA streams do with the tensors now."""
+        for device in self.batch.streams:
+            sys.modules["torch"].cuda.current_stream(device).synchronize()
+
     def put_into(self, module: Any) -> None:
         """Makes the parameters and buffers of a module these tensors."""
         for name, tensor in module.state_dict(keep_vars=True).items():
@@ -242,11 +258,15 @@ def _copy(name: str, tensor: Any) -> object:
     )
 
 
+def _is_old(version: WeightsVersion, newer_than: int | None) -> bool:
+    return newer_than is not None and version.version <= newer_than
+
+
 # The next version, and what to do with it. A question that has waited for a day is asked again.
 def _next(
-    follower: _native.Follower, time_ms: int, read: Callable[[_native.Request], Any]
-) -> Stage[WeightsVersion]:
-    def again(error: Error) -> Stage[WeightsVersion] | None:
+    follower: _native.Follower, time_ms: int, read: Callable[[_native.Request], T | Stage[T]]
+) -> Stage[T]:
+    def again(error: Error) -> Stage[T] | None:
         waits = isinstance(error, DeadlineExceeded) and time_ms == _DAY_MS
         return _next(follower, time_ms, read) if waits else None
 
@@ -274,7 +294,7 @@ class Subscriber(OfProcess, Scope):
     The end of its block closes it. No version is ever visible in part: what the program sees
     changes in `wait` and `poll` alone.
 
-    Threads: one at a time.
+    Threads: one at a time; another one may close it.
     """
 
     _belongs = "a subscriber belongs to its process"
@@ -291,6 +311,7 @@ class Subscriber(OfProcess, Scope):
         self._native: _native.Follower | None = native
         self._name = name
         self._module = source if hasattr(source, "state_dict") else None
+        self._dictionary = source if isinstance(source, dict) else None
         self._on_version = on_version
         self._timeout_ms = timeout_ms
         self._shown = _Buffer(_tensors_of(source))
@@ -298,8 +319,10 @@ class Subscriber(OfProcess, Scope):
         #: What the tensors have. ``None``: no version, or any bytes, after a load into them that
         #: has failed.
         self.info: WeightsVersion | None = None
-        # A version that was told and is still to be loaded; its names of tied tensors.
-        self._told: dict[str, str] | None = None
+        # A version that was told and is still to be loaded; one that was told beside a load.
+        self._told: _Told | None = None
+        self._more: _Told | None = None
+        self._failed: Error | None = None  # the last load, which a newer version alone can mend
         # What goes on beside the program: of the other buffer; for `on_version`, in place.
         self._coming: Future[WeightsVersion] | None = None
         self._news: Future[WeightsVersion] | None = None
@@ -312,45 +335,64 @@ class Subscriber(OfProcess, Scope):
 
     @property
     def tensors(self) -> dict[str, Any]:
-        """The tensors that have the version. With two buffers, others after each exchange."""
+        """The tensors that have the version. With two buffers, others after each exchange.
+
+        Keep no references to them beyond the next exchange: the version after that is loaded there.
+        """
         return dict(self._shown.tensors)
 
-    def wait(self, newer_than: int | None = None, timeout: float = 60.0) -> int:
+    def wait(self, newer_than: int | None = None, timeout: float | None = None) -> int:
         """Waits for a version after the one that the tensors have, and returns its number.
 
         ``"in_place"`` loads it into the tensors, which must not be used meanwhile. After an error
         of the load they have any bytes, and `version` is ``None``. ``"double_buffer"`` exchanges
-        the tensors with those that were loaded; what was visible until then is overwritten by the
-        version after this one. Tensors of a module are exchanged in the module.
+        the tensors with those that were loaded, in the module or the dictionary that was given;
+        what was visible until then is overwritten by the version after this one.
+
+        While a provider is away, it waits.
 
         Args:
-          newer_than: passes over versions up to this number.
-          timeout: seconds until a version is published, and with ``"double_buffer"`` loaded.
+          newer_than: passes over versions up to this number, without loading them in place.
+          timeout: seconds until a version is published, and with ``"double_buffer"`` loaded;
+            ``None``: 60.
 
-        Raises: `DeadlineExceeded`, with what keeps the subscriber from asking, if anything does;
-        those of `Repository.load_into`.
+        Raises: `DeadlineExceeded`, with what keeps the subscriber from asking, or why the version
+        before cannot be loaded; those of `Repository.load_into`; `Unavailable` when it was closed.
         """
         if newer_than is not None:
             checked("newer_than", newer_than, 0, 2**64 - 1)
+        timeout = 60.0 if timeout is None else timeout
         milliseconds(timeout)
         end = time.monotonic() + timeout
         while True:
-            left = max(0.001, end - time.monotonic())
-            found = self._load(left) if self._back is None else self._exchange(left)
-            if newer_than is None or found.version > newer_than:
-                return found.version
+            try:
+                left = max(0.001, end - time.monotonic())
+                take = self._await_and_load if self._back is None else self._exchange
+                if (found := take(left, newer_than)) is not None:
+                    return found.version
+                if time.monotonic() >= end:
+                    raise self._late()
+            except (PeerLost, Unavailable):
+                if self._native is None or time.monotonic() >= end:
+                    raise
+                time.sleep(min(_PAUSE, max(0.0, end - time.monotonic())))
 
     def poll(self) -> bool:
         """Takes the newest version, if there is one that the tensors do not have, as `wait` does.
 
-        It waits for no publisher. Returns whether the tensors have another version now.
+        It waits for no publisher. Returns whether the tensors have another version now. A version
+        that cannot be loaded is an error once.
+
+        Raises: those of `Repository.load_into`; `Unavailable` when it was closed.
         """
-        if self._coming is not None and not self._coming.done():
-            return False
-        try:
-            self.wait(timeout=0.001)
-        except DeadlineExceeded:
-            return False
+        if self._back is not None:
+            return self._filled().done() and self._exchange(0, None) is not None
+        if self._told is None:
+            try:
+                self._await_told(0.001)
+            except DeadlineExceeded:
+                return False
+        self._load()
         return True
 
     def close(self) -> None:
@@ -373,75 +415,111 @@ class Subscriber(OfProcess, Scope):
         return self._native
 
     def _told_of(self, request: _native.Request) -> WeightsVersion:
-        version, self._told = _version_of(request)
-        return version
+        self._told = _version_of(request)
+        return self._told[0]
 
-    # Begins what goes on beside the program.
+    # Begins what goes on beside the program. What cannot begin is raised by the next `wait`.
     def _go_on(self) -> None:
         if self._native is None:
             return
-        me = weakref.ref(self)
-        if self._back is not None:
-            self._coming = Future(self._filling(self._back), driven=True)
-            self._coming.add_done_callback(lambda done: _tell(me, done))
-        elif self._on_version is not None:
-            told = _next(self._native, _DAY_MS, lambda r: _alive(me)._told_of(r))
-            self._news = Future(told, driven=True)
-            self._news.add_done_callback(lambda done: _tell(me, done))
+        try:
+            if self._back is not None:
+                self._filled()
+            elif self._on_version is not None and self._news is None:
+                me = weakref.ref(self)
+                told = _next(self._native, _DAY_MS, lambda r: _alive(me)._told_of(r))
+                self._news = Future(told, driven=True)
+                self._news.add_done_callback(lambda done: _tell(me, done))
+        except Error:
+            pass
 
-    # In place: in this call, and given up with it.
-    def _load(self, timeout: float) -> WeightsVersion:
-        follower = self._follower()
-        if self._told is None:
+    # A version that is passed over is kept for a call that takes it.
+    def _await_and_load(self, timeout: float, newer_than: int | None) -> WeightsVersion | None:
+        if self._told is None or _is_old(self._told[0], newer_than):
             self._await_told(timeout)
+        if self._told is None or _is_old(self._told[0], newer_than):
+            return None
+        loaded = self._load()
+        return None if _is_old(loaded, newer_than) else loaded
+
+    # In place: in this call, and given up with it. Nothing may keep the future but this frame: an
+    # exception keeps the frame.
+    def _load(self) -> WeightsVersion:
+        follower = self._follower()
         if self._module is not None:
             self._shown = _Buffer(_tensors_of(self._module))
-        assert self._told is not None
-        targets = self._shown.targets(self._told, self._name)
-        self._shown.batch.synchronize()
-        before, self.info = self.info, None
-        loading = Future(Stage(follower.load(targets, self._timeout_ms), _version_of))
+        targets = self._shown.targets(self._told[1] if self._told else {}, self._name)
+        self._shown.synchronize()
+        self.info = None
+        loading: Future[_Told] | None = None
         try:
+            loading = Future(Stage(follower.load(targets, self._timeout_ms), _version_of))
             self.info, _ = loading.result()
-            self._told = None
+            self._told = self._failed = None
         except (InvalidArgument, CorruptData, NotFound) as e:
-            self._told = None  # another version alone can mend that
-            if isinstance(e, InvalidArgument):
-                self.info = before  # refused before any byte has moved
+            self._told, self._failed = None, e.with_traceback(None)
             raise
         except BaseException:
-            loading.cancel()
+            if loading is not None:
+                loading.cancel()
             raise
         finally:
             if self._told is None:
+                if self._news is not None and self._news.done():
+                    self._news = None
                 self._go_on()
+            del loading, follower, targets
         return self.info
 
+    # What is told and not loaded yet is kept, whatever interrupts the wait.
     def _await_told(self, timeout: float) -> None:
-        news, self._news = self._news, None
-        if news is None:
-            told = _next(self._follower(), milliseconds(timeout), self._told_of)
-            Future(told).result()
-            return
+        news, goes_on = self._news, self._news is not None
         try:
-            news.result(timeout)
+            if news is None:
+                told = _next(self._follower(), milliseconds(timeout), self._told_of)
+                self._news = news = Future(told)
+                del told
+            news.result(timeout if goes_on else None)
+            self._news = None
+        except Error as e:
+            self._news = None
+            if isinstance(e, DeadlineExceeded):
+                raise self._because(e) from None
+            raise
         except TimeoutError:
-            self._news = news
             raise self._late() from None
+        except BaseException:
+            if not goes_on and news is not None:
+                news.cancel()
+                self._news = None
+            raise
+        finally:
+            del news
 
-    # What is late, and why.
+    # What is late, and why. A version that is told meanwhile is not lost.
     def _late(self) -> DeadlineExceeded:
-        why = Future(Stage(self._follower().next(1), _version_of)).exception()
-        if isinstance(why, DeadlineExceeded):
-            return why
-        return DeadlineExceeded(f"no newer weights of {self._name} came in time")
+        asked = Future(Stage(self._follower().next(1), _version_of))
+        why = asked.exception()
+        if why is None:
+            self._more = asked.result()
+        if not isinstance(why, DeadlineExceeded):
+            why = DeadlineExceeded(f"no newer weights of {self._name} were loaded in time")
+        try:
+            return self._because(why.with_traceback(None))
+        finally:
+            del asked, why
+
+    def _because(self, late: DeadlineExceeded) -> DeadlineExceeded:
+        if self._failed is None:
+            return late
+        return DeadlineExceeded(f"{late}; the version before cannot be loaded: {self._failed}")
 
     # Into the buffer that is not shown.
     def _filling(self, buffer: _Buffer) -> Stage[WeightsVersion]:
         me, follower = weakref.ref(self), self._follower()
 
         def load(self: Subscriber) -> Stage[WeightsVersion]:
-            targets = buffer.targets(self._told or {}, self._name)
+            targets = buffer.targets(self._told[1] if self._told else {}, self._name)
             return Stage(follower.load(targets, self._timeout_ms), lambda r: _version_of(r)[0])
 
         def read(request: _native.Request) -> Stage[WeightsVersion]:
@@ -451,24 +529,49 @@ class Subscriber(OfProcess, Scope):
 
         return _next(follower, _DAY_MS, read) if self._told is None else load(self)
 
-    def _exchange(self, timeout: float) -> WeightsVersion:
+    # The future of the other buffer. It is begun where none is under way.
+    def _filled(self) -> Future[WeightsVersion]:
+        self._follower()
         if self._coming is None:
-            self._go_on()
-        assert self._coming is not None and self._back is not None
+            assert self._back is not None
+            me = weakref.ref(self)
+            self._back.synchronize()  # the program may still read what was visible
+            self._coming = Future(self._filling(self._back), driven=True)
+            self._coming.add_done_callback(lambda done: _tell(me, done))
+        return self._coming
+
+    # Returns None if the version is passed over; it stays in its buffer until there is a newer one.
+    def _exchange(self, timeout: float, newer_than: int | None) -> WeightsVersion | None:
+        coming = self._filled()
         try:
-            loaded = self._coming.result(timeout)
-        except TimeoutError:
-            raise self._late() from None
+            loaded = coming.result(timeout)
         except Error as e:
             self._coming = None
             if isinstance(e, (InvalidArgument, CorruptData, NotFound)):
-                self._told = None
+                self._failed = e.with_traceback(None)
+                self._told, self._more = self._more, None
             raise
-        self._told = None
+        except TimeoutError:
+            raise self._late() from None
+        finally:
+            del coming
+        more = self._more if self._more is not None and self._more[0] != loaded else None
+        if _is_old(loaded, newer_than):
+            if more is None:
+                asked = _next(self._follower(), milliseconds(timeout), _version_of)
+                more = Future(asked).result()
+            self._told = more
+            self._coming = self._more = None
+            return None
+        assert self._back is not None
+        self._coming = self._more = self._failed = None
+        self._told = more
         self._shown, self._back = self._back, self._shown
+        self.info = loaded
+        if self._dictionary is not None:
+            self._dictionary.update(self._shown.tensors)
         if self._module is not None:
             self._shown.put_into(self._module)
-        self.info = loaded
         self._go_on()
         return loaded
 

@@ -1,9 +1,9 @@
 // The follower is asked for news once; what it tells is loaded when a buffer is free.
 #include <millrace/core/rounding.hpp>
 #include <millrace/runtime/client/calls/weights_buffers.hpp>
-#include <millrace/runtime/client/calls/weights_record.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace millrace::runtime {
@@ -20,7 +20,7 @@ constexpr milliseconds pause{200};         // before a load that failed is tried
 // The same version cannot be loaded by trying again.
 bool needs_newer(const status& why) {
   return why.code() == errc::invalid_argument || why.code() == errc::corrupt_data ||
-    why.code() == errc::unsupported;
+    why.code() == errc::not_found || why.code() == errc::unsupported;
 }
 
 // Returns where each tensor begins in a buffer, and the end.
@@ -53,6 +53,9 @@ result<std::shared_ptr<weights_buffers>> weights_buffers::make(
   auto begins = begins_of(tensors);
   if (!begins)
     return fail(begins.error().within("reading weights " + name));
+  if (begins->back() > std::numeric_limits<std::uint64_t>::max() / (2 * buffers))
+    return fail(
+      errc::no_space, "the buffers of weights {} have {} bytes each", name, begins->back());
   auto ring = receive_ring::make(
     receive_ring::registered(core->runs_on()->fabric()), buffers,
     std::max(begins->back(), alignment));
@@ -63,7 +66,8 @@ result<std::shared_ptr<weights_buffers>> weights_buffers::make(
   out->begins_ = std::move(*begins);
   out->ring_ = std::move(*ring);
   out->ring_->when_freed([weak = std::weak_ptr{out}] {
-    if (auto self = weak.lock())
+    auto self = weak.lock();
+    if (self && self->core_->refusal().ok())
       self->core_->run([self] { self->go_on(); });
   });
   out->core_->run([out] { out->go_on(); });
@@ -79,6 +83,8 @@ weights_buffers::weights_buffers(
     waiting_(waiting_calls<weights_ptr>::make(core_)) {}
 
 weights_ptr weights_buffers::current() const {
+  if (!core_->refusal().ok())
+    return nullptr;
   std::lock_guard guard{mutex_};
   return current_;
 }
@@ -107,7 +113,7 @@ void weights_buffers::go_on() {
 bool weights_buffers::has_newer() const {
   auto newest = following_->newest();
   auto loaded = current();
-  return newest && newest != unusable_ && (!loaded || is_after(*newest, loaded->version));
+  return newest && newest != unusable_ && (!loaded || *newest != loaded->version);
 }
 
 void weights_buffers::on_news(const result<weights_version>& news) {
@@ -127,6 +133,7 @@ void weights_buffers::load() {
     return; // it goes on when the program drops a version
   loading_ = true;
   failed_ = {};
+  tried_ = following_->newest();
   running_ = following_->load(targets_in(place->data), options_.timeout);
   running_.chain([weak = weak_from_this(), place](const result<weights_version>& outcome) {
     if (auto self = weak.lock())
@@ -145,7 +152,7 @@ void weights_buffers::on_loaded(const place_ptr& place, const result<weights_ver
   }
   if (!needs_newer(failed_))
     return try_again();
-  unusable_ = following_->newest();
+  unusable_ = tried_;
   waiting_->fail_all(failed_);
   go_on();
 }
@@ -171,7 +178,8 @@ void weights_buffers::show(const place_ptr& place, const weights_version& versio
   auto given = std::exchange(given_, ++loads_);
   if (!waiting_->answer(fresh))
     given_ = given;
-  if (options_.on_version)
+  std::lock_guard guard{telling_};
+  if (options_.on_version && is_told_)
     options_.on_version(fresh);
 }
 
@@ -208,6 +216,10 @@ status weights_buffers::late() const {
 void weights_buffers::stop() {
   if (!core_->refusal().ok())
     return;
+  {
+    std::lock_guard guard{telling_};
+    is_told_ = false;
+  }
   core_->run([self = shared_from_this()] {
     if (std::exchange(self->stopped_, true))
       return;

@@ -62,12 +62,15 @@ private:
   weights_ptr current_;
 
   const std::shared_ptr<waiting_calls<weights_ptr>> waiting_;
-  std::uint64_t loads_ = 0, given_ = 0;     // counted; the last one that a call has given
-  status failed_;                           // the last load
-  std::optional<weights_version> unusable_; // no load of it can succeed
+  std::uint64_t loads_ = 0, given_ = 0;             // counted; the last one that a call has given
+  status failed_;                                   // the last load
+  std::optional<weights_version> tried_, unusable_; // no load of the latter can succeed
   future<weights_version> running_;
   bool waits_ = false; // for news
   bool loading_ = false, stopped_ = false;
+
+  std::recursive_mutex telling_; // while the program is told: a callback may drop the reader
+  bool is_told_ = true;
 };
 
 } // namespace millrace::runtime

@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds watch_time{0}; // of one watch: the request timeout of the client
 constexpr milliseconds pause_min{50}, pause_max{2000};
+constexpr milliseconds fails_for{15'000}; // a pause, and attempts to connect
 
 // Only another publication, or another configuration, mends these.
 bool is_final(const status& why) {
@@ -71,17 +72,29 @@ void weights_following::on_record(const result<model_record>& record) {
 }
 
 void weights_following::on_failure(const status& why) {
-  if (why.code() == errc::deadline_exceeded) { // nothing was published in that time
-    failures_ = 0;
+  than_ = 0;                                 // a provider that was away meanwhile may count anew
+  if (why.code() == errc::deadline_exceeded) // as a rule nothing was published in that time
     return wait();
-  }
   failed_ = why;
   failed_at_ = steady_clock::now();
-  than_ = 0;
   if (is_final(why))
     waiting_->fail_all(why);
+  if (why.code() == errc::busy)
+    look_without_watch();
   auto doublings = std::min<std::uint32_t>(failures_++, 10);
   wait_again_in(std::min(pause_min * (1u << doublings), pause_max));
+}
+
+// A provider that has no place for the watch still tells what is newest.
+void weights_following::look_without_watch() {
+  ask_record(
+    core_, group_, name_, 0, core_->deadline_after(),
+    [weak = weak_from_this(), known_then = learnt_](const result<found_record>& found) {
+      auto self = weak.lock();
+      auto newest = found ? weights_of(found->record) : fail(found.error());
+      if (self && newest && !self->stopped_)
+        self->learn_of_look(*newest, known_then);
+    });
 }
 
 void weights_following::wait_again_in(milliseconds time) {
@@ -93,9 +106,9 @@ void weights_following::wait_again_in(milliseconds time) {
 }
 
 // Why no watch is parked, or why what is published cannot be followed. A watch that has not failed
-// since then is parked.
+// for that long is parked.
 status weights_following::keeps_away() const {
-  auto fails = failures_ > 0 && steady_clock::now() < failed_at_ + 2 * pause_max;
+  auto fails = failures_ > 0 && steady_clock::now() < failed_at_ + fails_for;
   return fails ? failed_ : no_weights_;
 }
 
@@ -106,10 +119,21 @@ void weights_following::learn(const weights_version& found) {
       return;
     newest_ = found;
   }
+  ++learnt_;
   answer_waiting();
 }
 
+// What was looked for while the watch brought something else may be older than that: which of two
+// runs came later is known from one of them alone.
+void weights_following::learn_of_look(const weights_version& found, std::uint64_t known_then) {
+  auto known = newest();
+  if (known_then == learnt_ || (known && known->run == found.run))
+    learn(found);
+}
+
 std::optional<weights_version> weights_following::newest() const {
+  if (!core_->refusal().ok())
+    return std::nullopt;
   std::lock_guard guard{mutex_};
   return newest_;
 }
@@ -126,8 +150,8 @@ future<weights_version> weights_following::next(milliseconds timeout) {
 void weights_following::add(const promise<weights_version>& done, time_point deadline) {
   if (stopped_)
     return static_cast<void>(done.set(fail(errc::cancelled, "the follower was dropped")));
-  if (has_news() && answer(done, *newest()))
-    return;
+  if (has_news())
+    return answer(done, *newest());
   if (auto why = keeps_away(); is_final(why))
     return static_cast<void>(done.set(fail(why)));
   waiting_->add(done, deadline, [self = shared_from_this()] { return self->late(); });
@@ -135,16 +159,22 @@ void weights_following::add(const promise<weights_version>& done, time_point dea
 
 bool weights_following::has_news() const {
   auto known = newest();
-  return known && (!given_ || is_after(*known, *given_));
+  return known && known != given_;
 }
 
 // Before the caller has it, the next call must know. A call that was cancelled has taken nothing.
-bool weights_following::answer(const promise<weights_version>& done, const weights_version& with) {
+void weights_following::answer(const promise<weights_version>& done, const weights_version& with) {
   auto before = std::exchange(given_, with);
-  auto taken = done.set(with);
-  if (!taken)
+  if (!done.set(with))
     given_ = std::move(before);
-  return taken;
+}
+
+// A load that began before the newest one was told does not make that one news again.
+void weights_following::end_load(
+  const promise<weights_version>& done, const result<weights_version>& outcome) {
+  if (!outcome || given_ == newest())
+    return static_cast<void>(done.set(outcome));
+  answer(done, *outcome);
 }
 
 // One publication answers all calls that wait.
@@ -198,17 +228,30 @@ public:
   }
 
 private:
+  // In the client's actor, as its answer.
   void look() {
-    ask_record(
-      core_, by_->group_, by_->name_, 0, deadline_,
-      [self = shared_from_this()](const result<found_record>& found) {
-        auto newest = found ? weights_of(found->record) : fail(found.error());
-        if (!newest)
-          return self->end(fail(newest.error()));
-        if (self->tried_ && *newest == *self->tried_) // it is there, and lacks a tensor
-          return self->end(fail(self->missing_));
-        self->load(*newest);
-      });
+    core_->run([self = shared_from_this()] {
+      auto known_then = self->by_->learnt_;
+      ask_record(
+        self->core_, self->by_->group_, self->by_->name_, 0, self->deadline_,
+        [self, known_then](const result<found_record>& found) {
+          auto newest = found ? weights_of(found->record) : fail(found.error());
+          newest ? self->found(*newest, known_then) : self->end(fail(newest.error()));
+        });
+    });
+  }
+
+  void found(const weights_version& newest, std::uint64_t known_then) {
+    by_->learn_of_look(newest, known_then);
+    if (tried_ && newest == *tried_) // it is there, and lacks a tensor
+      return end(fail(missing_));
+    auto known = by_->newest();
+    if (known && known->run == newest.run && newest.version < known->version)
+      return end(fail(
+        errc::not_found,
+        "version {} of {} was replaced by {}, which had been given up: publish again",
+        known->version, by_->name_, newest.version));
+    load(newest);
   }
 
   void load(const weights_version& version) {
@@ -244,10 +287,7 @@ private:
 
   void end(result<weights_version> outcome) {
     core_->run([self = shared_from_this(), outcome = std::move(outcome)] {
-      if (!outcome)
-        return static_cast<void>(self->done_.set(fail(outcome.error())));
-      self->by_->answer(self->done_, *outcome);
-      self->by_->learn(*outcome);
+      self->by_->end_load(self->done_, outcome);
     });
   }
 

@@ -44,12 +44,15 @@ private:
   void on_record(const result<model_record>& record);
   void on_failure(const status& why);
   void wait_again_in(std::chrono::milliseconds time);
+  void look_without_watch();
   status keeps_away() const;
   void learn(const weights_version& found);
+  void learn_of_look(const weights_version& found, std::uint64_t known_then);
   void add(const promise<weights_version>& done, time_point deadline);
   bool has_news() const;
   void answer_waiting();
-  bool answer(const promise<weights_version>& done, const weights_version& with);
+  void answer(const promise<weights_version>& done, const weights_version& with);
+  void end_load(const promise<weights_version>& done, const result<weights_version>& outcome);
   status late() const;
   void end();
 
@@ -61,6 +64,7 @@ private:
 
   const std::shared_ptr<waiting_calls<weights_version>> waiting_;
   std::optional<weights_version> given_; // last, or loaded
+  std::uint64_t learnt_ = 0;             // counts what was learnt
   std::uint64_t than_ = 0;
   std::uint32_t failures_ = 0; // since the last answer
   status failed_, no_weights_; // the last watch; what it found last

@@ -36,11 +36,7 @@ status check_views(const std::vector<tensor_view>& tensors) {
 result<std::shared_ptr<weights_publishing>> weights_publishing::make(
   std::shared_ptr<client_core> core, std::string group, std::string name,
   std::vector<tensor_view> tensors, publisher_options options) {
-  auto bad = core->refusal();
-  if (bad.ok())
-    bad = validate_model_name(name);
-  if (bad.ok())
-    bad = check_weights_metadata(options.metadata);
+  auto bad = check_weights_metadata(options.metadata);
   if (bad.ok())
     bad = check_views(tensors);
   if (!bad.ok())
@@ -99,6 +95,8 @@ pending_store weights_publishing::publish(std::uint64_t version) {
 }
 
 status weights_publishing::rebind(std::vector<tensor_view> tensors) {
+  if (auto refused = core_->refusal(); !refused.ok())
+    return refused;
   auto bad = check_views(tensors);
   std::lock_guard guard{mutex_};
   if (bad.ok() && layout_of(tensors) != layout_of(tensors_))
@@ -111,22 +109,36 @@ status weights_publishing::rebind(std::vector<tensor_view> tensors) {
   return {};
 }
 
-// The store begins under the lock, so that who cancels finds it.
+// The store begins without the lock: in a node of this process it may run other code of the
+// program on this thread.
 void weights_publishing::begin_next() {
   publication_ptr one;
+  std::vector<tensor_view> tensors;
   {
     std::lock_guard guard{mutex_};
     if (running_ || !waiting_)
       return;
     one = running_ = std::exchange(waiting_, nullptr);
-    store_options how;
-    how.checksums = options_.checksums;
-    how.timeout = options_.timeout;
-    how.metadata = weights_metadata(options_.metadata, run_, one->version);
-    one->store = begin_store(core_, group_, name_, *graph_, tensors_, how, store_from::snapshot);
+    one->begins_on = std::this_thread::get_id();
+    tensors = tensors_;
   }
-  one->store.staged.chain([one](const result<void>& outcome) { one->staged.set(outcome); });
-  one->store.stored.chain([self = shared_from_this(), one](const result<receipt>& outcome) {
+  store_options how;
+  how.checksums = options_.checksums;
+  how.timeout = options_.timeout;
+  how.metadata = weights_metadata(options_.metadata, run_, one->version);
+  auto store =
+    begin_store(core_, group_, name_, *graph_, std::move(tensors), how, store_from::snapshot);
+  bool given_up = false;
+  {
+    std::lock_guard guard{mutex_};
+    one->store = store;
+    given_up = one->given_up;
+  }
+  begun_.notify_all();
+  if (given_up)
+    store.stored.cancel();
+  store.staged.chain([one](const result<void>& outcome) { one->staged.set(outcome); });
+  store.stored.chain([self = shared_from_this(), one](const result<receipt>& outcome) {
     self->on_stored(one, outcome);
   });
 }
@@ -143,14 +155,17 @@ void weights_publishing::on_stored(const publication_ptr& one, const result<rece
   begin_next();
 }
 
-// One that waits has not begun. The store ends when nothing reads the tensors any more, and the
-// next one begins then.
+// One that waits does not begin. One that begins on another thread is cancelled when it has begun.
+// The store ends when nothing reads the tensors any more, and the next one begins then.
 void weights_publishing::give_up(const publication_ptr& one) {
   future<receipt> begun;
   {
-    std::lock_guard guard{mutex_};
+    std::unique_lock guard{mutex_};
+    one->given_up = true;
     if (waiting_ == one)
       waiting_ = nullptr;
+    else if (running_ == one && one->begins_on != std::this_thread::get_id())
+      begun_.wait(guard, [&] { return one->store.stored.valid(); });
     begun = one->store.stored;
   }
   if (begun.valid())

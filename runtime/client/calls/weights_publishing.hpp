@@ -2,15 +2,16 @@
 // Internal, behind `weights_publisher`; needs CAF.
 #pragma once
 
-#include <millrace/core/process_mark.hpp>
 #include <millrace/runtime/client/calls/client_core.hpp>
 #include <millrace/runtime/client/weights.hpp>
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace millrace::runtime {
@@ -20,7 +21,7 @@ namespace millrace::runtime {
 /// Threads: any.
 class weights_publishing : public std::enable_shared_from_this<weights_publishing> {
 public:
-  /// Errors:  as `weights::publisher`.
+  /// Errors:  `invalid_argument` for tensors and metadata, see `weights::publisher`.
   static result<std::shared_ptr<weights_publishing>> make(
     std::shared_ptr<client_core> core, std::string group, std::string name,
     std::vector<tensor_view> tensors, publisher_options options);
@@ -33,6 +34,8 @@ private:
     std::uint64_t version = 0;
     promise<void> staged;
     promise<receipt> stored;
+    std::thread::id begins_on;
+    bool given_up = false;
     pending_store store; // valid once it has begun
   };
   using publication_ptr = std::shared_ptr<publication>;
@@ -52,6 +55,7 @@ private:
   std::shared_ptr<const model_graph> graph_;
 
   std::mutex mutex_;
+  std::condition_variable begun_;
   std::vector<tensor_view> tensors_;
   std::optional<std::uint64_t> last_stored_;
   publication_ptr running_, waiting_;

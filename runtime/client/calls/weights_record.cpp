@@ -40,7 +40,8 @@ result<weights_version> weights_of(const model_record& record) {
     if (key == run_key)
       out.run = value;
     else if (key == version_key)
-      is_numbered = std::from_chars(value.data(), end, out.version).ptr == end;
+      is_numbered =
+        std::from_chars(value.data(), end, out.version) == std::from_chars_result{end, {}};
     else
       out.metadata.emplace_back(key, value);
   }
@@ -53,7 +54,9 @@ result<weights_version> weights_of(const model_record& record) {
 }
 
 bool is_after(const weights_version& one, const weights_version& last) {
-  return one.run != last.run || one.version > last.version;
+  if (one.run != last.run)
+    return true;
+  return one.version > last.version || (one.version == last.version && one != last);
 }
 
 } // namespace millrace::runtime

@@ -24,9 +24,9 @@ metadata_pairs weights_metadata(metadata_pairs own, const std::string& run, std:
 /// Errors:  `invalid_argument` when no publisher has stored it.
 result<weights_version> weights_of(const model_record& record);
 
-/// Returns true if a publication is to be given after the one that was given last. The provider
-/// may replace a publication by an older one of the same run when one was given up and stored all
-/// the same.
+/// Returns true if a publication that is found now was made after one that was found before. Of one
+/// run the numbers decide: a store that was given up may be published all the same, and then
+/// replace a later one. A number that was used again has replaced the first one.
 bool is_after(const weights_version& one, const weights_version& last);
 
 } // namespace millrace::runtime

@@ -68,15 +68,16 @@ def test_late_subscribers_get_the_newest(weights):
 
 
 def test_two_buffers_are_exchanged(weights):
-    trained, first = numbered(0), numbered(-1)
+    trained, given = numbered(0), numbered(-1)
+    first = dict(given)
     publisher = weights.publisher(trained)
     told = []
-    with weights.subscribe(first, apply="double_buffer", on_version=told.append) as subscriber:
+    with weights.subscribe(given, apply="double_buffer", on_version=told.append) as subscriber:
         put(trained, 1)
         publisher.publish(1).stored.result()
         assert subscriber.wait() == 1
         second = subscriber.tensors
-        assert are_of(second, 1) and are_of(first, -1)
+        assert are_of(second, 1) and are_of(given, 1) and are_of(first, -1)
         put(trained, 2)
         publisher.publish(2).stored.result()
         until(lambda: told == [1, 2])
@@ -84,6 +85,7 @@ def test_two_buffers_are_exchanged(weights):
         assert subscriber.version == 1 and are_of(second, 1)
         assert subscriber.poll() and subscriber.version == 2
         assert are_of(first, 2) and subscriber.tensors["w"] is first["w"] and are_of(second, 1)
+        assert given["w"] is first["w"]
         with pytest.raises(mr.DeadlineExceeded):
             subscriber.wait(timeout=0.1)
         assert not subscriber.poll()
@@ -161,6 +163,88 @@ def test_what_does_not_fit_is_refused_and_the_next_version_comes(weights, apply)
         assert subscriber.wait(timeout=30) == 3 and are_of(subscriber.tensors, 3)
 
 
+@pytest.mark.parametrize("apply", ["in_place", "double_buffer"])
+def test_older_versions_are_passed_over(weights, apply):
+    replica = numbered(0)
+    with weights.subscribe(replica, apply=apply) as subscriber:
+        publisher = weights.publisher(numbered(5))
+        publisher.publish(5).stored.result()
+        with pytest.raises(mr.DeadlineExceeded):
+            subscriber.wait(newer_than=7, timeout=0.3)
+        assert subscriber.version is None and are_of(replica, 0)
+        assert subscriber.wait() == 5 and are_of(subscriber.tensors, 5)
+
+
+def test_no_version_comes_twice(weights):
+    trained = numbered(0)
+    publisher = weights.publisher(trained)
+    with weights.subscribe(numbered(0), apply="double_buffer") as subscriber:
+        seen = []
+        for version in range(1, 60):
+            pending = publisher.publish(version)
+            try:
+                seen.append(subscriber.wait(timeout=0.001 + version % 5 / 1000))
+            except mr.DeadlineExceeded:
+                pass
+            pending.stored.result()
+        while seen[-1:] != [59]:
+            seen.append(subscriber.wait())
+        assert seen == sorted(set(seen))
+
+
+@pytest.mark.parametrize("apply", ["in_place", "double_buffer"])
+def test_a_block_ends_what_has_failed_in_it(client, weights, apply):
+    gc.disable()
+    try:
+        for _ in range(10):
+            with weights.subscribe(numbered(0), apply=apply) as subscriber:
+                with pytest.raises(mr.DeadlineExceeded):
+                    subscriber.wait(timeout=0.01)
+            alive = weakref.ref(subscriber._shown)
+            del subscriber
+            assert alive() is None
+    finally:
+        gc.enable()
+
+
+# As Ctrl-C does.
+@pytest.mark.parametrize("apply", ["in_place", "double_buffer"])
+def test_a_wait_that_is_interrupted_loses_no_version(weights, monkeypatch, apply):
+    publisher = weights.publisher(numbered(1))
+    with weights.subscribe(numbered(0), apply=apply) as subscriber:
+        with monkeypatch.context() as patched:
+
+            def interrupted(self, timeout=None):
+                raise KeyboardInterrupt
+
+            patched.setattr(mr.Future, "result", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                subscriber.wait()
+        publisher.publish(1).stored.result()
+        assert subscriber.wait() == 1 and are_of(subscriber.tensors, 1)
+
+
+def test_a_load_that_is_late_is_an_error_of_poll(weights):
+    weights.publisher(numbered(1)).publish(1).stored.result()
+    with weights.subscribe(numbered(0)) as subscriber:
+        follower = subscriber._native
+
+        class Late:
+            next = staticmethod(follower.next)
+
+            @staticmethod
+            def load(*_):
+                raise mr.DeadlineExceeded("the load is late")
+
+        subscriber._native = Late
+        with pytest.raises(mr.DeadlineExceeded, match="the load is late"):
+            for _ in range(1000):  # until it is told
+                subscriber.poll()
+        assert subscriber.version is None
+        subscriber._native = follower
+        assert subscriber.poll() and subscriber.version == 1
+
+
 def test_a_part_of_the_weights_can_be_followed(weights):
     weights.publisher(numbered(5)).publish(5).stored.result()
     part = {"b": np.zeros(10, "int64")}
@@ -182,15 +266,18 @@ def test_arguments_are_checked(client, weights):
         publisher.publish(-1)
     with pytest.raises(TypeError):
         pickle.dumps(publisher)
-    subscriber = weights.subscribe(numbered(0))
-    with pytest.raises(mr.InvalidArgument):
-        subscriber.wait(newer_than=-1)
-    with pytest.raises(mr.InvalidArgument):
-        subscriber.wait(timeout=0)
-    subscriber.close()
-    subscriber.close()
-    with pytest.raises(mr.Unavailable, match="closed"):
-        subscriber.wait()
+    for apply in ("in_place", "double_buffer"):
+        subscriber = weights.subscribe(numbered(0), apply=apply)
+        with pytest.raises(mr.InvalidArgument):
+            subscriber.wait(newer_than=-1)
+        with pytest.raises(mr.InvalidArgument):
+            subscriber.wait(timeout=0)
+        subscriber.close()
+        subscriber.close()
+        with pytest.raises(mr.Unavailable, match="closed"):
+            subscriber.wait()
+        with pytest.raises(mr.Unavailable, match="closed"):
+            subscriber.poll()
     with pytest.raises(mr.NotFound):
         client.weights("x", "nowhere").subscribe(numbered(0)).wait(timeout=10)
 
@@ -207,7 +294,8 @@ def test_a_subscriber_that_is_dropped_ends(weights, apply):
     gc.collect()
     assert alive() is None
     publisher.publish(2).stored.result()
-    time.sleep(0.2)
+    with weights.subscribe(numbered(0)) as another:  # it hears of it, so the first one would have
+        assert another.wait() == 2
     assert told == [1]
 
 
