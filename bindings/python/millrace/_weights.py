@@ -262,6 +262,11 @@ def _is_old(version: WeightsVersion, newer_than: int | None) -> bool:
     return newer_than is not None and version.version <= newer_than
 
 
+# Of two publications, whose numbers say nothing if they are of two publishers.
+def _is_later(one: WeightsVersion, other: WeightsVersion) -> bool:
+    return one.stored_at_ns > other.stored_at_ns
+
+
 # The next version, and what to do with it. A question that has waited for a day is asked again.
 def _next(
     follower: _native.Follower, time_ms: int, read: Callable[[_native.Request], T | Stage[T]]
@@ -555,7 +560,10 @@ class Subscriber(OfProcess, Scope):
             raise self._late() from None
         finally:
             del coming
-        more = self._more if self._more is not None and self._more[0] != loaded else None
+        more = self._more if self._more and _is_later(self._more[0], loaded) else None
+        if loaded == self.info:  # a version that came beside another call was loaded already
+            self._told, self._coming, self._more = more, None, None
+            return None
         if _is_old(loaded, newer_than):
             if more is None:
                 asked = _next(self._follower(), milliseconds(timeout), _version_of)

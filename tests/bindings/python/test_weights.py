@@ -48,7 +48,8 @@ def test_what_is_published_is_loaded_in_place(weights):
         assert not subscriber.poll()
         put(trained, 30)
         publisher.publish(30).stored.result()
-        assert subscriber.poll() and are_of(replica, 30)
+        until(subscriber.poll)
+        assert subscriber.version == 30 and are_of(replica, 30)
 
 
 def test_late_subscribers_get_the_newest(weights):
@@ -238,11 +239,11 @@ def test_a_load_that_is_late_is_an_error_of_poll(weights):
 
         subscriber._native = Late
         with pytest.raises(mr.DeadlineExceeded, match="the load is late"):
-            for _ in range(1000):  # until it is told
-                subscriber.poll()
+            until(subscriber.poll)  # it is told first
         assert subscriber.version is None
         subscriber._native = follower
-        assert subscriber.poll() and subscriber.version == 1
+        until(subscriber.poll)
+        assert subscriber.version == 1
 
 
 def test_a_part_of_the_weights_can_be_followed(weights):
