@@ -116,6 +116,20 @@ BOOST_DATA_TEST_CASE(what_is_there_already_is_returned, data::make({false, true}
   BOOST_TEST(has_watches("fast", 0));
 }
 
+// The provider of some is asked when their time is over: they end while they begin.
+BOOST_DATA_TEST_CASE(
+  watches_that_end_at_once_leave_nothing, data::make({false, true}), over_socket) {
+  auto repo = by(over_socket).repository("fast");
+  std::vector<future<model_record>> short_ones;
+  for (int i = 0; i < 200; ++i)
+    short_ones.push_back(repo.newer("m", 0, 1ms));
+  for (auto& one : short_ones) {
+    BOOST_TEST_REQUIRE(is_ready(one));
+    BOOST_TEST((one.result().error().code() == errc::deadline_exceeded));
+  }
+  BOOST_TEST(has_watches("fast", 0));
+}
+
 BOOST_DATA_TEST_CASE(
   a_model_that_is_erased_is_awaited_again, data::make({false, true}), over_socket) {
   auto version = publish("fast", "m");

@@ -32,10 +32,8 @@ public:
 
   void begin() {
     is_waiting_ = true;
-    number_ =
-      at_.park(what_, deadline_, [self = this->shared_from_this()](result<watch_step> step) {
-        self->on_step(step);
-      });
+    auto self = this->shared_from_this(); // a watch that fails at once may be dropped meanwhile
+    number_ = at_.park(what_, deadline_, [self](result<watch_step> step) { self->on_step(step); });
   }
 
   /// Withdraws the watch. `done` is not run any more.
