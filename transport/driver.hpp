@@ -129,15 +129,17 @@ public:
   ///          use staging memory instead.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 
-  /// Maps a region for reading, so that later copies from it need no message. Does not block.
-  /// `done` runs exactly once, also when the peer dies, on any thread, with no lock held.
+  /// Maps a region, so that later copies from it need no message: for reading with a handle for
+  /// reading, for reading and writing (`mapped_region::writable`) with a handle for writing. Does
+  /// not block. `done` runs exactly once, also when the peer dies, on any thread, with no lock held.
   ///
-  /// The owner cannot take the mapping back. It says by other means when the bytes change.
+  /// The owner cannot take the mapping back. It says by other means when the bytes change. All
+  /// processes that map for writing can change all bytes at any time.
   /// Errors:  `permission_denied` for the handle's key or access; `peer_lost` naming the peer;
   ///          `busy`; `unsupported` when the region is not one dense run of memory that its owner
-  ///          lets peers map (`arena_sharing::read_only`), or when the driver or the peer maps
-  ///          nothing. The caller can read by transfers instead.
-  virtual void map(const bulk_handle&, completion<mapped_region> done) {
+  ///          lets peers map so (`arena_sharing`), or when the driver or the peer maps nothing so.
+  ///          The caller can use transfers instead.
+  virtual void map(const bulk_handle&, access_mode, completion<mapped_region> done) {
     done(fail(errc::unsupported, "the driver maps no regions"));
   }
 

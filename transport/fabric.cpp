@@ -167,11 +167,12 @@ public:
       a.done(fail(nobody_reaches(t.remote.owner, a)));
   }
 
-  void map(const bulk_handle& remote, completion<mapped_region> done) override {
+  void map(const bulk_handle& remote, access_mode how, completion<mapped_region> done) override {
     for (auto& d : drivers_)
       if (d->capabilities().maps && d->reaches(remote.owner))
         return d->map(
-          remote, [wanted = size_bytes(remote), done = std::move(done)](result<mapped_region> r) {
+          remote, how,
+          [wanted = size_bytes(remote), done = std::move(done)](result<mapped_region> r) {
             // The handle may come from another process than the region.
             if (r && r->size_bytes != wanted)
               r = fail(

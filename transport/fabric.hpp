@@ -32,7 +32,7 @@ public:
   virtual ~fabric() = default;
 
   /// Makes registered memory of `options.size_bytes`, touches it now, and announces it to peers
-  /// unless they shall only read it (`options.sharing`).
+  /// unless they get it only when they map a region of it (`options.sharing`).
   virtual result<std::shared_ptr<memory_source>> make_memory(const arena_options& options) = 0;
 
   /// Makes a file or device that is mapped whole usable as `copy_op::local`, until the returned
@@ -78,10 +78,14 @@ public:
   /// `retry_after_ms`.
   virtual void submit(transfer t, completion<transfer_report> done) = 0;
 
-  /// Maps a region for reading, by the first driver that maps and reaches the owner. See
-  /// `driver::map`. After `unsupported` the region can still be read by transfers.
+  /// Maps a region for reading, or for reading and writing, by the first driver that maps and
+  /// reaches the owner. See `driver::map`. After `unsupported` the region can still be reached by
+  /// transfers.
   /// Errors:  those of `driver::map`. Threads: any.
-  virtual void map(const bulk_handle& remote, completion<mapped_region> done) = 0;
+  virtual void map(const bulk_handle& remote, access_mode how, completion<mapped_region> done) = 0;
+  void map(const bulk_handle& remote, completion<mapped_region> done) {
+    map(remote, access_mode::read, std::move(done));
+  }
 
   /// Makes the drivers forget the registrations they kept of memory that was unmapped, or will be.
   /// Registrations under memory that is exposed now stay. Pinned pages are freed at once.

@@ -479,9 +479,10 @@ public:
   }
 
   // The question and the answer take as long as an empty read, and are lost as it is.
-  void map(const bulk_handle& remote, completion<transport::mapped_region> done) override {
-    auto asked = [local = local_, remote, done = std::move(done)](auto outcome) {
-      return outcome ? local->map(remote, done) : done(fail(outcome.error()));
+  void map(const bulk_handle& remote, access_mode how, completion<transport::mapped_region> done)
+    override {
+    auto asked = [local = local_, remote, how, done = std::move(done)](auto outcome) {
+      return outcome ? local->map(remote, how, done) : done(fail(outcome.error()));
     };
     submit({.dir = transport::direction::read, .remote = remote}, std::move(asked));
   }

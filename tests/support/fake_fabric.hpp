@@ -96,7 +96,7 @@ public:
     ++submitted;
     waiting.push_back({std::move(t), std::move(done)});
   }
-  void map(const bulk_handle&, completion<transport::mapped_region> done) override {
+  void map(const bulk_handle&, access_mode, completion<transport::mapped_region> done) override {
     done(fail(errc::unsupported, "the fake fabric maps nothing"));
   }
   const std::shared_ptr<transport::mover_pool>& movers() const noexcept override {

@@ -36,8 +36,9 @@ public:
     t.remote.owner = this_peer();
     local_->submit(std::move(t), std::move(done));
   }
-  void map(const bulk_handle& remote, completion<transport::mapped_region> done) override {
-    local_->map(remote, std::move(done));
+  void map(const bulk_handle& remote, access_mode how, completion<transport::mapped_region> done)
+    override {
+    local_->map(remote, how, std::move(done));
   }
 
 private:

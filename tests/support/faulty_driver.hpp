@@ -57,8 +57,9 @@ public:
     return !lost_.contains(owner) && inner_->reaches(owner);
   }
   void submit(transport::transfer t, completion<transport::transfer_report> done) override;
-  void map(const bulk_handle& remote, completion<transport::mapped_region> done) override {
-    inner_->map(remote, std::move(done));
+  void map(const bulk_handle& remote, access_mode how, completion<transport::mapped_region> done)
+    override {
+    inner_->map(remote, how, std::move(done));
   }
   void memory_made(const std::shared_ptr<transport::arena>& a) override { inner_->memory_made(a); }
   void invalidate(const std::byte* data, std::uint64_t size_bytes) override {

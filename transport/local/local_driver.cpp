@@ -47,9 +47,12 @@ public:
       });
   }
 
-  void map(const bulk_handle& remote, completion<mapped_region> done) override {
-    done(find_mappable(remote.region, remote.key).map([](auto found) {
-      return mapped_region{found.data(), found.size_bytes, std::move(found.place.in)};
+  void map(const bulk_handle& remote, access_mode how, completion<mapped_region> done) override {
+    done(find_mappable(remote.region, remote.key, how).map([how](auto found) {
+      auto* data = found.data();
+      return mapped_region{
+        data, found.size_bytes, std::move(found.place.in),
+        how == access_mode::write ? data : nullptr};
     }));
   }
 

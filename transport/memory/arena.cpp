@@ -194,7 +194,9 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
     return fail(bad);
   std::shared_ptr<arena> a{new arena};
   void* data = nullptr;
-  a->huge_ = options.huge_pages && options.size_bytes >= huge_page_bytes;
+  // Whoever can write to pages of the system's pool can take them out, and others fault.
+  a->huge_ = options.huge_pages && options.size_bytes >= huge_page_bytes &&
+    options.sharing != arena_sharing::read_write;
   a->size_bytes_ = round_up(options.size_bytes, a->huge_ ? huge_page_bytes : 4096);
   if (a->huge_)
     a->fd_ = net::unique_fd{open_memfd(options, a->size_bytes_, true, data)};
@@ -220,6 +222,8 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
   }
   if (!a->mappable_ && fcntl(a->fd(), F_ADD_SEALS, seals_of(arena_sharing::transfers)) != 0)
     return fail(status_from_errno(errno, doing));
+  if (a->sharing_ == arena_sharing::read_write)
+    a->mappable_ = true;
   a->id_ = next_id();
   std::lock_guard guard{all_arenas().mutex};
   all_arenas().by_address[a->data_] = a;
@@ -314,7 +318,7 @@ result<std::shared_ptr<mapped_arena>> mapped_arena::map(
   // Arenas are touched when they are made. Missing pages would be charged to this process.
   if (static_cast<std::uint64_t>(info.st_blocks) * stat_block_bytes < size_bytes)
     return fail(errc::permission_denied, "the peer's arena has holes");
-  int writing = sharing == arena_sharing::transfers ? PROT_WRITE : 0;
+  int writing = sharing == arena_sharing::read_only ? 0 : PROT_WRITE;
   auto* data = map_shared(fd, size_bytes, PROT_READ | writing);
   if (data == MAP_FAILED)
     return fail(status_from_errno(errno, "mapping a peer's arena"));
@@ -333,7 +337,7 @@ mapped_arena::~mapped_arena() {
 void mapped_arena::populate(std::uint64_t offset, std::uint64_t length) noexcept {
   madvise(
     data_ + offset, std::min(length, size_bytes_ - offset),
-    sharing_ == arena_sharing::transfers ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    sharing_ == arena_sharing::read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
 }
 
 } // namespace millrace::transport

@@ -4,12 +4,13 @@
 
 namespace millrace::transport {
 
-result<mappable_region> find_mappable(std::uint64_t number, const region_key& key) {
-  auto memory = find_region(number, key, access_mode::read);
+result<mappable_region> find_mappable(
+  std::uint64_t number, const region_key& key, access_mode how) {
+  auto memory = find_region(number, key, how);
   if (!memory)
     return fail(memory.error());
   if (auto* data = memory->dense())
-    if (auto place = find_arena(data, memory->size_bytes()); place && place->in->mappable())
+    if (auto place = find_arena(data, memory->size_bytes()); place && place->in->mappable(how))
       return mappable_region{std::move(*place), memory->size_bytes()};
   return fail(errc::unsupported, "the memory behind the handle cannot be mapped");
 }

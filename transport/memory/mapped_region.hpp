@@ -1,4 +1,4 @@
-// Regions that are read where they lie, without a message for each copy.
+// Regions that are read, or written, where they lie, without a message for each copy.
 // Drivers make them of regions that their owner finds here.
 #pragma once
 
@@ -13,11 +13,12 @@
 namespace millrace::transport {
 
 /// A region of another process of this host, or of this process, that can be read here. It stays
-/// readable while a copy of `hold` lives, whatever becomes of its owner.
+/// while a copy of `hold` lives, whatever becomes of its owner.
 struct mapped_region {
   const std::byte* data = nullptr;
   std::uint64_t size_bytes = 0;
   std::shared_ptr<const void> hold = nullptr;
+  std::byte* writable = nullptr; // the same bytes, if the region was mapped for writing
 };
 
 /// Where a region of this process lies that peers may map.
@@ -25,12 +26,12 @@ struct mappable_region {
   arena_place place;
   std::uint64_t size_bytes = 0;
 
-  const std::byte* data() const noexcept { return place.in->data() + place.offset; }
+  std::byte* data() const noexcept { return place.in->data() + place.offset; }
 };
 
-/// Finds a region that is exposed for reading, for the peer that wants to map it.
+/// Finds a region that is exposed for `how`, for the peer that wants to map it.
 /// Errors:  those of `find_region`; `unsupported` if the region is not one dense run in an arena
-///          that is `mappable`. Threads: any.
-result<mappable_region> find_mappable(std::uint64_t number, const region_key& key);
+///          that is `mappable` for `how`. Threads: any.
+result<mappable_region> find_mappable(std::uint64_t number, const region_key& key, access_mode how);
 
 } // namespace millrace::transport

@@ -28,8 +28,8 @@ status asking_side::lend(const std::shared_ptr<arena>& a) {
 status asking_side::offer(const arena_place& place, std::uint64_t length) {
   if (auto bad = may_get(*place.in); !bad.ok())
     return bad;
-  if (place.in->sharing() == arena_sharing::read_only)
-    return {errc::unsupported, "{} cannot write to memory that peers only read", peer().name};
+  if (place.in->sharing() != arena_sharing::transfers)
+    return {errc::unsupported, "{} copies to no memory that peers map themselves", peer().name};
   std::lock_guard guard{mutex_};
   auto told = announce_locked(place.in);
   return told.ok() && place.in->is_file() ? grant_locked(place, length) : told;
@@ -53,7 +53,10 @@ status asking_side::announce_locked(const std::shared_ptr<arena>& a) {
         announce_file{a->id(), a->size_bytes(), a->file_offset(), granule_bytes_}, {&fd, 1})
     : send(
         *channel_, message_kind::announce,
-        announce{a->id(), a->size_bytes(), a->sharing() == arena_sharing::read_only}, {&fd, 1});
+        announce{
+          a->id(), a->size_bytes(), a->sharing() == arena_sharing::read_only,
+          a->sharing() == arena_sharing::read_write},
+        {&fd, 1});
   if (sent.ok())
     announced_.emplace(a->id(), announced{a, {}});
   return sent;

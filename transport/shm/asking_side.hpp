@@ -40,9 +40,9 @@ public:
   /// Lets the peer reach a part of an arena: announces the arena and, for an adopted file, grants
   /// the granules.
   /// Errors:  `unsupported` if the peer belongs to another user and the arena is an adopted file or
-  ///          has huge pages of the system's pool, and for memory that peers only read.
+  ///          has huge pages of the system's pool, and for memory that is not for transfers.
   [[nodiscard]] status offer(const arena_place& place, std::uint64_t length);
-  /// Lets the peer map an arena for reading: announces it once.
+  /// Lets the peer map an arena that is not for transfers: announces it once.
   /// Errors:  `unsupported` as for `offer`.
   [[nodiscard]] status lend(const std::shared_ptr<arena>& a);
   /// Tells the peer which announced arenas are gone.

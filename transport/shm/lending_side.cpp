@@ -79,25 +79,24 @@ void lending_side::tell(const answers& due) {
     channel_->close(sent.within("answering moves"));
 }
 
-result<lending_side::mapping> lending_side::admit(std::uint64_t arena, bool read_only) const {
+result<lending_side::mapping> lending_side::admit(
+  std::uint64_t arena, arena_sharing sharing) const {
   if (mapped_.contains(arena))
     return fail(errc::protocol_error, "announced an arena twice");
-  return mappings_->lend(who_).map([&](auto place) {
-    return mapping{std::move(place), read_only};
-  });
+  return mappings_->lend(who_).map([&](auto place) { return mapping{std::move(place), sharing}; });
 }
 
 status lending_side::map(const announce& what, int fd) {
+  auto sharing = sharing_of(what);
   std::lock_guard guard{mutex_};
-  auto made = admit(what.arena, what.read_only);
+  auto made = admit(what.arena, sharing);
   // This process has asked for it, so the peer keeps its connection.
-  if (!made && what.read_only && made.error().code() == errc::busy)
-    made = mapping{.place = nullptr, .read_only = true};
+  if (!made && sharing != arena_sharing::transfers && made.error().code() == errc::busy)
+    made = mapping{.place = nullptr, .sharing = sharing};
   if (!made || closed_)
     return made ? status{} : made.error();
   auto trusted = trusted_with_faults(channel_->peer()) || !is_of_huge_page_pool(fd);
   if (made->place && trusted) {
-    auto sharing = what.read_only ? arena_sharing::read_only : arena_sharing::transfers;
     auto arena = mapped_arena::map(fd, what.size_bytes, sharing);
     if (!arena)
       return arena.error();
@@ -153,7 +152,7 @@ status lending_side::take_grant(const grant& what) {
   if (bad.code() != errc::unsupported)
     return bad;
   // Moves that run keep the mapping; later moves are answered `unsupported`.
-  drop_locked(std::exchange(m, {m.place, false}));
+  drop_locked(std::exchange(m, {m.place}));
   return {};
 }
 
@@ -180,8 +179,8 @@ result<reached_memory> lending_side::resolve(const move_op& op) const {
   auto found = mapped_.find(op.arena);
   if (found == mapped_.end())
     return fail(errc::permission_denied, "the move names an arena that was not announced");
-  if (found->second.read_only)
-    return fail(errc::permission_denied, "the move names an arena that is only read");
+  if (found->second.sharing != arena_sharing::transfers)
+    return fail(errc::permission_denied, "the move names an arena that is not for transfers");
   auto& arena = found->second.arena;
   auto& file = found->second.file;
   if (!arena && !file)
@@ -198,11 +197,12 @@ result<reached_memory> lending_side::resolve(const move_op& op) const {
   return reached_memory{(arena ? arena->data() : file->data()) + op.offset, arena, file};
 }
 
-result<std::shared_ptr<mapped_arena>> lending_side::find_readable(std::uint64_t arena) const {
+result<std::shared_ptr<mapped_arena>> lending_side::find_mapped(
+  std::uint64_t arena, access_mode how) const {
   std::lock_guard guard{mutex_};
   auto found = mapped_.find(arena);
-  if (found == mapped_.end() || !found->second.read_only)
-    return fail(errc::protocol_error, "a region in an arena that was not announced for reading");
+  if (found == mapped_.end() || found->second.sharing != sharing_for(how))
+    return fail(errc::protocol_error, "a region in an arena that was not announced for it");
   if (!found->second.place)
     return fail(errc::unsupported, "this process maps no more memory of peers (shm.mapped_max)");
   if (!found->second.arena)

@@ -55,11 +55,11 @@ public:
   std::vector<std::shared_ptr<void>> take_unmapped();
   /// Finds the memory of an op.
   /// Errors:  `permission_denied` for a range outside an announced arena, a part that was not
-  ///          granted, or an arena for reading; `unsupported` for refused memory.
+  ///          granted, or an arena that is not for transfers; `unsupported` for refused memory.
   result<reached_memory> resolve(const move_op& op) const;
-  /// Finds an arena that the peer has announced for reading.
+  /// Finds an arena that the peer has announced to be mapped with this right.
   /// Errors:  `protocol_error` if there is none; `unsupported` for refused memory.
-  result<std::shared_ptr<mapped_arena>> find_readable(std::uint64_t arena) const;
+  result<std::shared_ptr<mapped_arena>> find_mapped(std::uint64_t arena, access_mode how) const;
 
   /// Counts a move that begins. `ended` must follow, after an error at once.
   /// Errors:  `busy`.
@@ -79,13 +79,14 @@ private:
   // An arena or a file of the peer; neither if it was refused.
   struct mapping {
     std::shared_ptr<void> place; // null only if it was refused for lack of one
-    bool read_only = false;
+    arena_sharing sharing = arena_sharing::transfers;
     std::shared_ptr<mapped_arena> arena = nullptr;
     std::shared_ptr<mapped_file> file = nullptr;
     std::shared_ptr<places> parts = nullptr; // the file's: one place for each run
   };
 
-  result<mapping> admit(std::uint64_t arena, bool read_only = false) const;
+  result<mapping> admit(
+    std::uint64_t arena, arena_sharing sharing = arena_sharing::transfers) const;
   status count_parts(mapping& m) const;
   void drop_locked(mapping m);
   void tell(const answers& due);

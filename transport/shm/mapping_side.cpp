@@ -7,15 +7,15 @@
 namespace millrace::transport::shm {
 
 void mapping_side::introduce() {
-  send_or_close(*channel_, message_kind::abilities, abilities{.maps = true});
+  send_or_close(*channel_, message_kind::abilities, abilities{.maps = true, .maps_to_write = true});
 }
 
-void mapping_side::ask(const bulk_handle& remote, completion<mapped_region> done) {
-  question q{std::move(done), size_bytes(remote), steady_clock::now()};
+void mapping_side::ask(const bulk_handle& remote, access_mode how, completion<mapped_region> done) {
+  question q{std::move(done), how, size_bytes(remote), steady_clock::now()};
   std::uint64_t number = 0;
   if (auto refused = add(q, number); !refused.ok())
     return q.done(fail(refused));
-  map_question asked{number, remote.region, remote.key};
+  map_question asked{number, remote.region, remote.key, how == access_mode::write};
   if (auto sent = send(*channel_, message_kind::map, asked); !sent.ok())
     if (auto mine = take(number))
       mine.mapped().done(fail(sent));
@@ -38,7 +38,7 @@ status mapping_side::count_arena() {
   std::lock_guard guard{mutex_};
   if (++arenas_ < next_)
     return {};
-  return {errc::protocol_error, "an arena announced for reading without being asked for"};
+  return {errc::protocol_error, "an arena announced to be mapped without being asked for"};
 }
 
 // Returns nothing if closing has already ended the question.
@@ -57,17 +57,19 @@ result<std::shared_ptr<mapped_arena>> mapping_side::on_answer(
     q.done(fail(errc_from_wire(answer.code), std::move(answer.detail)));
     return nullptr;
   }
-  auto in = arenas.find_readable(answer.arena);
+  auto in = arenas.find_mapped(answer.arena, q.how);
   auto size = in ? (*in)->size_bytes() : 0;
   if (in && (answer.offset > size || answer.length > size - answer.offset))
     in = fail(errc::protocol_error, "a region that reaches outside its arena");
   if (in && answer.length != q.size_bytes)
     in =
       fail(errc::protocol_error, "a region of {} bytes instead of {}", answer.length, q.size_bytes);
-  if (in)
-    q.done(mapped_region{(*in)->data() + answer.offset, answer.length, *in});
-  else
+  if (in) {
+    auto* data = (*in)->data() + answer.offset;
+    q.done(mapped_region{data, answer.length, *in, q.how == access_mode::write ? data : nullptr});
+  } else {
     q.done(fail(in.error()));
+  }
   // Memory that this process does not map is no fault of the peer.
   return in || in.error().code() == errc::protocol_error ? in : nullptr;
 }
@@ -98,7 +100,8 @@ void mapping_side::close(const status& why) {
 map_answer answer_to(const map_question& asked, asking_side& asking) {
   map_answer out;
   out.number = asked.number;
-  auto found = find_mappable(asked.region, asked.key);
+  auto how = asked.to_write ? access_mode::write : access_mode::read;
+  auto found = find_mappable(asked.region, asked.key, how);
   if (auto bad = found ? asking.lend(found->place.in) : found.error(); !bad.ok()) {
     out.code = static_cast<std::uint8_t>(bad.code());
     out.detail = bad.detail();

@@ -1,4 +1,4 @@
-// Asks one peer to let this process map its regions for reading.
+// Asks one peer to let this process map its regions.
 // Part of `peer_link`.
 #pragma once
 
@@ -25,14 +25,19 @@ public:
 
   /// Tells the peer that this build answers such questions.
   void introduce();
-  void on_abilities(const abilities& theirs) noexcept { answered_ = theirs.maps; }
+  void on_abilities(const abilities& theirs) noexcept {
+    answered_ = theirs.maps;
+    answered_to_write_ = theirs.maps_to_write;
+  }
   /// Returns true if the peer answers such questions.
-  bool is_answered() const noexcept { return answered_; }
+  bool is_answered(access_mode how) const noexcept {
+    return how == access_mode::read ? answered_ : answered_to_write_;
+  }
 
   /// Asks for a region. `done` runs once, also when the link closes.
   /// Errors:  `busy`, `peer_lost`, and those of the owner.
-  void ask(const bulk_handle& remote, completion<mapped_region> done);
-  /// Counts an arena that the peer announces for reading.
+  void ask(const bulk_handle& remote, access_mode how, completion<mapped_region> done);
+  /// Counts an arena that the peer announces otherwise than for transfers.
   /// Errors:  `protocol_error` for more arenas than regions were asked for.
   [[nodiscard]] status count_arena();
   /// Takes an answer. Returns the arena that it names, which `arenas` finds; null if there is none.
@@ -48,6 +53,7 @@ public:
 private:
   struct question {
     completion<mapped_region> done;
+    access_mode how = access_mode::read;
     std::uint64_t size_bytes = 0; // as the handle says
     time_point asked;
   };
@@ -59,6 +65,7 @@ private:
   const std::shared_ptr<net::channel> channel_;
   const shm_options options_;
   std::atomic<bool> answered_ = false;
+  std::atomic<bool> answered_to_write_ = false;
   std::mutex mutex_;
   bool closed_ = false;
   std::uint64_t next_ = 1;

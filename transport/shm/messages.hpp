@@ -4,6 +4,7 @@
 #include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/digest.hpp>
 #include <millrace/core/status.hpp>
+#include <millrace/transport/memory/arena.hpp>
 
 #include <cstdint>
 #include <string>
@@ -30,8 +31,16 @@ constexpr std::string_view driver_of(message_kind) noexcept { return "shm"; }
 struct announce {
   std::uint64_t arena = 0;
   std::uint64_t size_bytes = 0;
-  bool read_only = false; // the receiver maps it to read, and no move may name it
+  bool read_only = false;  // the receiver maps it to read, and no move may name it
+  bool read_write = false; // the receiver maps it to read and write, and no move may name it
 };
+
+/// Returns how the receiver of an announcement maps the arena.
+constexpr arena_sharing sharing_of(const announce& what) noexcept {
+  return what.read_write ? arena_sharing::read_write
+    : what.read_only     ? arena_sharing::read_only
+                         : arena_sharing::transfers;
+}
 
 /// Announces a file or device that serves as an arena; the receiver maps the granted parts. One
 /// descriptor comes with the message. Arenas and files share one numbering.
@@ -103,6 +112,7 @@ struct answers {
 /// without an answer.
 struct abilities {
   bool maps = false;
+  bool maps_to_write = false; // also regions for writing
 };
 
 /// Asks the owner of a region to let the sender map it.
@@ -110,6 +120,7 @@ struct map_question {
   std::uint64_t number = 0;
   std::uint64_t region = 0;
   region_key key;
+  bool to_write = false;
 };
 
 /// Says where the region lies. The arena was announced before.
@@ -134,7 +145,7 @@ constexpr std::uint64_t digests_at_most(std::uint64_t length) noexcept {
 
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, announce& x) {
-  return f(x.arena, x.size_bytes, x.read_only);
+  return f(x.arena, x.size_bytes, x.read_only, x.read_write);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, announce_file& x) {
@@ -170,11 +181,11 @@ typename Inspector::result_type inspect(Inspector& f, answers& x) {
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, abilities& x) {
-  return f(x.maps);
+  return f(x.maps, x.maps_to_write);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, map_question& x) {
-  return f(x.number, x.region, x.key);
+  return f(x.number, x.region, x.key, x.to_write);
 }
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, map_answer& x) {

@@ -154,10 +154,10 @@ public:
       delays_.arm(weak_from_this(), &shm_driver::send_held);
   }
 
-  void map(const bulk_handle& remote, completion<mapped_region> done) override {
-    auto answers = [](auto& link) { return link.is_open() && link.mapping.is_answered(); };
+  void map(const bulk_handle& remote, access_mode how, completion<mapped_region> done) override {
+    auto answers = [how](auto& link) { return link.is_open() && link.mapping.is_answered(how); };
     if (auto link = links_.to(remote.owner, answers))
-      return link->mapping.ask(remote, std::move(done));
+      return link->mapping.ask(remote, how, std::move(done));
     if (auto link = link_to(remote.owner))
       return done(fail(
         errc::unsupported, "{} runs a version whose memory cannot be mapped", link->peer().name));
@@ -285,7 +285,8 @@ private:
       return {};
     if (fds.size() != 1)
       return {errc::protocol_error, "an arena announced without its descriptor"};
-    auto bad = what.read_only ? link.mapping.count_arena() : status{};
+    auto asked = sharing_of(what) != arena_sharing::transfers;
+    auto bad = asked ? link.mapping.count_arena() : status{};
     return bad.ok() ? link.lending.map(what, fds.front().get()) : bad;
   }
 
