@@ -45,8 +45,9 @@ struct fixture {
     return done.take();
   }
 
-  result<mapped_region> map(const bulk_handle& remote) {
-    return await<mapped_region>([&](auto done) { rig->fabric().map(remote, std::move(done)); });
+  result<mapped_region> map(const bulk_handle& remote, access_mode how = access_mode::read) {
+    return await<mapped_region>(
+      [&](auto done) { rig->fabric().map(remote, how, std::move(done)); });
   }
 
   // Returns a matrix in memory that peers may map.
@@ -558,6 +559,58 @@ void nothing_is_mapped_without_the_right(fixture& f) {
   }
 }
 
+void a_region_mapped_for_writing_is_shared_with_its_owner(fixture& f) {
+  constexpr std::uint64_t size = 300'001;
+  auto remote =
+    f.rig->expose({1, size, 0, transport::arena_sharing::read_write}, access_mode::write, 0);
+  auto mapped = f.map(remote, access_mode::write);
+  if (!f.rig->capabilities().maps) {
+    BOOST_TEST(is_unsupported(mapped), why(mapped));
+    return;
+  }
+  BOOST_TEST_REQUIRE(mapped.has_value(), why(mapped));
+  BOOST_TEST((mapped->writable == mapped->data));
+  f.rig->refill(remote, 4);
+  BOOST_TEST(shows(*mapped, size, 4));
+  auto bytes = pattern(size, 5);
+  std::copy(bytes.begin(), bytes.end(), mapped->writable);
+  BOOST_TEST(f.rig->content(remote) == digest(bytes.data(), size));
+  // Transfers to it go on as before.
+  auto local = f.lend(size);
+  write_pattern(local.data, 0, size, 6);
+  BOOST_TEST(f.move(direction::write, remote, {{.local = local.data, .length = size}}).has_value());
+  BOOST_TEST(shows(*mapped, size, 6));
+}
+
+void memory_is_mapped_for_writing_only_where_it_is_shared_so(fixture& f) {
+  using transport::arena_sharing;
+  auto region = [&](std::optional<arena_sharing> arena, access_mode how) {
+    return f.rig->expose({1, 4096, 0, arena}, how, 3);
+  };
+  auto written = access_mode::write;
+  for (auto& handle :
+       {region({}, written), region(arena_sharing::transfers, written),
+        region(arena_sharing::read_only, written)}) {
+    auto mapped = f.map(handle, written);
+    BOOST_TEST(is_unsupported(mapped), why(mapped));
+  }
+  auto only_read = f.map(region(arena_sharing::read_write, access_mode::read));
+  BOOST_TEST(is_unsupported(only_read), why(only_read));
+  auto denied = [&](const auto& mapped) {
+    return !mapped &&
+      (mapped.error().code() == errc::permission_denied ||
+       (is_unsupported(mapped) && !f.rig->capabilities().maps));
+  };
+  auto remote = region(arena_sharing::read_write, written);
+  auto wrong_key = remote;
+  wrong_key.key.bytes[3] ^= 1;
+  BOOST_TEST(denied(f.map(remote, access_mode::read)));
+  BOOST_TEST(denied(f.map(wrong_key, written)));
+  BOOST_TEST(denied(f.map(region(arena_sharing::read_only, access_mode::read), written)));
+  f.rig->withdraw(remote);
+  BOOST_TEST(denied(f.map(remote, written)));
+}
+
 void a_mapped_region_outlives_its_owner(fixture& f) {
   auto remote = f.expose_readable(100'000, access_mode::read, 6);
   auto mapped = f.map(remote);
@@ -609,6 +662,8 @@ const contract_case cases[] = {
   CASE(memory_that_peers_only_read_takes_part_in_transfers),
   CASE(memory_that_peers_may_not_map_stays_unmapped),
   CASE(nothing_is_mapped_without_the_right),
+  CASE(a_region_mapped_for_writing_is_shared_with_its_owner),
+  CASE(memory_is_mapped_for_writing_only_where_it_is_shared_so),
   CASE(a_mapped_region_outlives_its_owner),
   CASE(an_owner_that_dies_ends_every_transfer_with_its_name)};
 #undef CASE

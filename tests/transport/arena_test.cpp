@@ -65,12 +65,36 @@ BOOST_AUTO_TEST_CASE(a_mapping_for_reading_shows_what_the_owner_writes_and_stays
   BOOST_TEST((seen[size_bytes - 1] == std::byte{7}));
 }
 
+BOOST_AUTO_TEST_CASE(memory_that_peers_write_keeps_its_size_and_is_of_ordinary_pages) {
+  auto a = arena::create(
+    {.name = "arena-test",
+     .size_bytes = 4u << 20,
+     .huge_pages = true,
+     .lock = false,
+     .sharing = arena_sharing::read_write});
+  BOOST_TEST_REQUIRE(a.has_value(), why(a));
+  auto fd = (*a)->fd();
+  BOOST_TEST(!(*a)->huge());
+  BOOST_TEST(!is_of_huge_page_pool(fd));
+  BOOST_TEST((*a)->mappable());
+  for (auto size : {0, 8 << 20})
+    BOOST_TEST(error_of([&] { return ftruncate(fd, size) == 0; }) == EPERM);
+  BOOST_TEST(error_of([&] { return fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0; }) == EPERM);
+  auto mapped = mapped_arena::map(fd, 4u << 20, arena_sharing::read_write);
+  BOOST_TEST_REQUIRE(mapped.has_value(), why(mapped));
+  (*mapped)->populate(0, 4u << 20);
+  (*mapped)->data()[12'345] = std::byte{7};
+  BOOST_TEST(((*a)->data()[12'345] == std::byte{7}));
+}
+
 BOOST_AUTO_TEST_CASE(arenas_are_mapped_only_as_they_are_shared) {
   auto transfers = arena_for(arena_sharing::transfers);
   auto read_only = arena_for(arena_sharing::read_only);
   BOOST_TEST(!transfers->mappable());
   BOOST_TEST(mapped_arena::map(transfers->fd(), size_bytes).has_value());
   BOOST_TEST(!mapped_arena::map(read_only->fd(), size_bytes).has_value());
+  BOOST_TEST(
+    !mapped_arena::map(read_only->fd(), size_bytes, arena_sharing::read_write).has_value());
   auto refused = mapped_arena::map(transfers->fd(), size_bytes, arena_sharing::read_only);
   BOOST_TEST_REQUIRE(!refused.has_value());
   BOOST_TEST((refused.error().code() == errc::permission_denied));

@@ -53,17 +53,20 @@ std::shared_ptr<fabric> shm_fabric(const std::shared_ptr<io_loop>& loop) {
   return fabric::create(o, loop).value();
 }
 
-result<mapped_region> map(const std::shared_ptr<fabric>& f, const bulk_handle& remote) {
-  return await<mapped_region>([&](auto done) { f->map(remote, std::move(done)); });
+result<mapped_region> map(
+  const std::shared_ptr<fabric>& f, const bulk_handle& remote,
+  access_mode how = access_mode::read) {
+  return await<mapped_region>([&](auto done) { f->map(remote, how, std::move(done)); });
 }
 
 // Maps as soon as the peer has said that it answers.
 result<mapped_region> map_when_introduced(
-  const std::shared_ptr<fabric>& f, const bulk_handle& remote) {
-  auto outcome = map(f, remote);
+  const std::shared_ptr<fabric>& f, const bulk_handle& remote,
+  access_mode how = access_mode::read) {
+  auto outcome = map(f, remote, how);
   for (int i = 0; i < 3000 && !outcome && outcome.error().code() == errc::unsupported; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds{10});
-    outcome = map(f, remote);
+    outcome = map(f, remote, how);
   }
   return outcome;
 }
@@ -92,11 +95,11 @@ struct liar : listening {
   std::shared_ptr<recorder> heard = std::make_shared<recorder>();
   std::shared_ptr<channel> line;
 
-  // `introduced`: the liar says that it answers questions, as builds do that can.
-  explicit liar(bool introduced = true) {
+  // `able`: what the liar says that it answers; nothing: it says nothing, as old builds do.
+  explicit liar(std::optional<shm::abilities> able = shm::abilities{true, true}) {
     line = connect("liar", heard);
-    if (introduced)
-      say(message_kind::abilities, shm::abilities{true});
+    if (able)
+      say(message_kind::abilities, *able);
     round_trip();
   }
 
@@ -159,8 +162,8 @@ struct liar : listening {
     return h;
   }
   // Lets the served process ask for it, and returns the number of the question.
-  std::uint64_t be_asked() {
-    served->map(own_region(), answered.callback());
+  std::uint64_t be_asked(access_mode how = access_mode::read) {
+    served->map(own_region(), how, answered.callback());
     return wait_for<shm::map_question>(message_kind::map, ++questions).number;
   }
 
@@ -189,6 +192,7 @@ struct peers_memory {
 };
 
 constexpr shm::announce readable(std::uint64_t arena) { return {arena, arena_bytes, true}; }
+constexpr shm::announce writable(std::uint64_t arena) { return {arena, arena_bytes, false, true}; }
 
 shm::map_answer at(
   std::uint64_t number, std::uint64_t arena, std::uint64_t offset,
@@ -249,27 +253,54 @@ BOOST_AUTO_TEST_CASE(regions_of_one_arena_share_a_mapping_that_cannot_be_written
   BOOST_TEST(std::equal(mapped[0].data, mapped[0].data + 100, pattern(100, 1).data()));
 }
 
-BOOST_AUTO_TEST_CASE(memory_that_peers_only_read_is_no_local_side_of_a_transfer) {
+BOOST_AUTO_TEST_CASE(memory_that_peers_map_themselves_is_no_local_side_of_a_transfer) {
   listening w;
   auto submitting = shm_fabric(w.loop);
   auto line = w.connect("submitter", std::make_shared<fabric_handler>(submitting));
+  for (auto sharing : {arena_sharing::read_only, arena_sharing::read_write}) {
+    auto memory =
+      submitting->make_memory({.name = "local-side", .size_bytes = arena_bytes, .sharing = sharing})
+        .value();
+    auto block = memory->allocate(4096, 64).value();
+    exposed_matrix there{{1, 4096, 0}, access_mode::read, 3};
+    auto moved = await<transfer_report>([&](auto done) {
+      submitting->submit(
+        {.dir = direction::read,
+         .remote = there.handle(),
+         .ops = {{.local = block.data, .length = 4096}}},
+        std::move(done));
+    });
+    BOOST_TEST_REQUIRE(!moved.has_value());
+    BOOST_TEST((moved.error().code() == errc::unsupported), why(moved));
+    BOOST_TEST(line->is_open());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(two_peers_write_to_one_region) {
+  listening w;
   auto memory =
-    submitting
+    w.served
       ->make_memory(
-        {.name = "local-side", .size_bytes = arena_bytes, .sharing = arena_sharing::read_only})
+        {.name = "written-by-two", .size_bytes = arena_bytes, .sharing = arena_sharing::read_write})
       .value();
-  auto block = memory->allocate(4096, 64).value();
-  exposed_matrix there{{1, 4096, 0}, access_mode::read, 3};
-  auto moved = await<transfer_report>([&](auto done) {
-    submitting->submit(
-      {.dir = direction::read,
-       .remote = there.handle(),
-       .ops = {{.local = block.data, .length = 4096}}},
-      std::move(done));
-  });
-  BOOST_TEST_REQUIRE(!moved.has_value());
-  BOOST_TEST((moved.error().code() == errc::unsupported), why(moved));
-  BOOST_TEST(line->is_open());
+  auto block = memory->allocate(region_bytes, 4096).value();
+  tensor_view view{{"x", dtype::u8, {region_bytes}}, block.data, {}};
+  auto shared = expose({view}, access_mode::write).value();
+  std::vector<std::shared_ptr<fabric>> peers;
+  std::vector<std::shared_ptr<channel>> lines;
+  std::vector<mapped_region> mapped;
+  for (auto name : {"first", "second"}) {
+    peers.push_back(shm_fabric(w.loop));
+    lines.push_back(w.connect(name, std::make_shared<fabric_handler>(peers.back())));
+    auto outcome = map_when_introduced(peers.back(), shared.handle(), access_mode::write);
+    BOOST_TEST_REQUIRE(outcome.has_value(), why(outcome));
+    mapped.push_back(*outcome);
+  }
+  BOOST_TEST(mappings_of("written-by-two") == 3u);
+  mapped[0].writable[100] = std::byte{1};
+  mapped[1].writable[101] = std::byte{2};
+  BOOST_TEST((mapped[1].data[100] == std::byte{1}));
+  BOOST_TEST((block.data[101] == std::byte{2}));
 }
 
 BOOST_AUTO_TEST_CASE(only_who_has_a_handle_gets_the_descriptor_and_only_once) {
@@ -289,12 +320,17 @@ BOOST_AUTO_TEST_CASE(only_who_has_a_handle_gets_the_descriptor_and_only_once) {
   BOOST_TEST(l.announcements() == before + 1);
 }
 
-BOOST_AUTO_TEST_CASE(arenas_that_peers_only_read_are_not_announced_when_a_channel_opens) {
+BOOST_AUTO_TEST_CASE(arenas_that_peers_map_themselves_are_not_announced_when_a_channel_opens) {
   struct with_memory : listening {
     std::shared_ptr<memory_source> memory =
       served
         ->make_memory(
           {.name = "kept", .size_bytes = arena_bytes, .sharing = arena_sharing::read_only})
+        .value();
+    std::shared_ptr<memory_source> written =
+      served
+        ->make_memory(
+          {.name = "written", .size_bytes = arena_bytes, .sharing = arena_sharing::read_write})
         .value();
     std::shared_ptr<memory_source> offered =
       served->make_memory({.name = "offered", .size_bytes = arena_bytes}).value();
@@ -315,7 +351,7 @@ BOOST_AUTO_TEST_CASE(arenas_that_peers_only_read_are_not_announced_when_a_channe
       introduced |= driver == "shm" && kind == message_kind::abilities;
       if (driver == "shm" && kind == message_kind::announce && reader(what)) {
         announced.push_back(what.arena);
-        BOOST_TEST(!what.read_only);
+        BOOST_TEST((sharing_of(what) == arena_sharing::transfers));
       }
     }
     return introduced;
@@ -324,13 +360,46 @@ BOOST_AUTO_TEST_CASE(arenas_that_peers_only_read_are_not_announced_when_a_channe
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_of_an_older_build_is_not_asked) {
-  liar older{false};
+  liar older{std::nullopt};
   auto outcome = map(older.served, liar::own_region());
   BOOST_TEST_REQUIRE(!outcome.has_value());
   BOOST_TEST((outcome.error().code() == errc::unsupported));
   older.round_trip();
   BOOST_TEST(
     older.heard->look([&] { return older.came<shm::map_question>(message_kind::map).empty(); }));
+}
+
+BOOST_AUTO_TEST_CASE(a_peer_of_a_build_that_lends_for_reading_is_asked_for_no_more) {
+  liar older{shm::abilities{true}};
+  auto outcome = map(older.served, liar::own_region(), access_mode::write);
+  BOOST_TEST_REQUIRE(!outcome.has_value());
+  BOOST_TEST((outcome.error().code() == errc::unsupported));
+  older.round_trip();
+  BOOST_TEST(
+    older.heard->look([&] { return older.came<shm::map_question>(message_kind::map).empty(); }));
+}
+
+// To be written it must not have been announced as what is only read, and the other way round.
+BOOST_AUTO_TEST_CASE(an_arena_is_mapped_only_as_it_was_asked_for) {
+  for (auto how : {access_mode::read, access_mode::write}) {
+    auto written = how == access_mode::write;
+    peers_memory memory{written ? reader_seals : arena_seals};
+    liar l;
+    auto number = l.be_asked(how);
+    l.say(message_kind::announce, written ? readable(7) : writable(7), memory.fd.get());
+    l.say(message_kind::mapped, at(number, 7, 0));
+    l.check_thrown_out();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_arena_to_write_that_cannot_be_written_ends_the_connection) {
+  peers_memory memory;
+  liar l;
+  l.be_asked(access_mode::write);
+  l.say(message_kind::announce, writable(7), memory.fd.get());
+  BOOST_TEST(l.heard->wait_closings(1));
+  BOOST_TEST(!l.answered.take().has_value());
+  BOOST_TEST(mappings_of("liars-memory") == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_closes_ends_the_questions) {
@@ -474,13 +543,13 @@ BOOST_AUTO_TEST_CASE(an_arena_to_read_for_which_nobody_asked_ends_the_connection
   BOOST_TEST(mappings_of("liars-memory") == 0u);
 }
 
-// The copy would be a write to memory that is mapped for reading.
-BOOST_AUTO_TEST_CASE(a_move_into_memory_that_is_only_read_is_refused) {
-  peers_memory memory;
+// The copy would be a write to memory that is mapped for reading, or that a whole group shares.
+void check_that_no_move_goes_to(const shm::announce& what, access_mode how, int seals) {
+  peers_memory memory{seals};
   exposed_matrix victims{{1, 4096, 0}, access_mode::read, 5};
   liar l;
-  auto number = l.be_asked();
-  l.say(message_kind::announce, readable(7), memory.fd.get());
+  auto number = l.be_asked(how);
+  l.say(message_kind::announce, what, memory.fd.get());
   l.say(message_kind::mapped, at(number, 7, 0));
   auto mapped = l.answered.take();
   BOOST_TEST_REQUIRE(mapped.has_value(), why(mapped));
@@ -495,6 +564,11 @@ BOOST_AUTO_TEST_CASE(a_move_into_memory_that_is_only_read_is_refused) {
   BOOST_TEST_REQUIRE(answers.outcomes.size() == 1u);
   BOOST_TEST((answers.outcomes[0].code == static_cast<std::uint8_t>(errc::permission_denied)));
   BOOST_TEST(shows(*mapped, 0));
+}
+
+BOOST_AUTO_TEST_CASE(a_move_into_memory_that_is_mapped_otherwise_is_refused) {
+  check_that_no_move_goes_to(readable(7), access_mode::read, reader_seals);
+  check_that_no_move_goes_to(writable(7), access_mode::write, arena_seals);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,7 +2,6 @@
 // adopted file. Made by the fabric; drivers find it by address.
 #pragma once
 
-#include <millrace/core/bulk_handle.hpp>
 #include <millrace/core/memory.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/net/socket/unique_fd.hpp>
@@ -22,11 +21,6 @@ enum class arena_sharing : std::uint8_t {
   read_only,  ///< peers that have a handle may map it to read, see `fabric::map`
   read_write, ///< peers that have a handle for writing may map it to read and write
 };
-
-/// Returns how an arena is shared whose regions peers map with this right.
-constexpr arena_sharing sharing_for(access_mode how) noexcept {
-  return how == access_mode::read ? arena_sharing::read_only : arena_sharing::read_write;
-}
 
 struct arena_options {
   std::string name;             // shown in /proc
@@ -63,16 +57,14 @@ public:
   bool locked() const noexcept { return locked_; }
   bool huge() const noexcept { return huge_; }
   arena_sharing sharing() const noexcept { return sharing_; }
-  /// Returns true if peers can map regions of the arena to read them, or to read and write them. A
-  /// peer that maps one region reaches the whole arena, and nothing makes it give the mapping back.
-  /// So an arena has memory of one group of peers only.
+  /// Returns true if peers can map regions of the arena as it is shared. A peer that maps one
+  /// region reaches the whole arena, and nothing makes it give the mapping back. So an arena has
+  /// memory of one group of peers only.
   ///
   /// `read_only`: peers cannot write, and no process can take pages out. Kernels before 5.1 cannot
   /// keep that, and peers read by transfers only. `read_write`: a peer can write anything anywhere
   /// in the arena at any time, and make pages zero.
-  bool mappable(access_mode how = access_mode::read) const noexcept {
-    return mappable_ && sharing_ == sharing_for(how);
-  }
+  bool mappable() const noexcept { return mappable_; }
   /// Pins the whole arena, before a device copies with a part of it. Does nothing for adopted
   /// files, whose pages come and go.
   void pin_for(device_memory& device);

@@ -10,7 +10,8 @@ result<mappable_region> find_mappable(
   if (!memory)
     return fail(memory.error());
   if (auto* data = memory->dense())
-    if (auto place = find_arena(data, memory->size_bytes()); place && place->in->mappable(how))
+    if (auto place = find_arena(data, memory->size_bytes());
+        place && place->in->mappable() && place->in->sharing() == sharing_for(how))
       return mappable_region{std::move(*place), memory->size_bytes()};
   return fail(errc::unsupported, "the memory behind the handle cannot be mapped");
 }

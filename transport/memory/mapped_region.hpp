@@ -12,6 +12,11 @@
 
 namespace millrace::transport {
 
+/// Returns how an arena is shared whose regions peers map with this right.
+constexpr arena_sharing sharing_for(access_mode how) noexcept {
+  return how == access_mode::read ? arena_sharing::read_only : arena_sharing::read_write;
+}
+
 /// A region of another process of this host, or of this process, that can be read here. It stays
 /// while a copy of `hold` lives, whatever becomes of its owner.
 struct mapped_region {
@@ -31,7 +36,7 @@ struct mappable_region {
 
 /// Finds a region that is exposed for `how`, for the peer that wants to map it.
 /// Errors:  those of `find_region`; `unsupported` if the region is not one dense run in an arena
-///          that is `mappable` for `how`. Threads: any.
+///          that peers may map so. Threads: any.
 result<mappable_region> find_mappable(std::uint64_t number, const region_key& key, access_mode how);
 
 } // namespace millrace::transport

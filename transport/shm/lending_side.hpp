@@ -6,6 +6,7 @@
 #include <millrace/net/channel/channel.hpp>
 #include <millrace/transport/memory/arena.hpp>
 #include <millrace/transport/memory/mapped_file.hpp>
+#include <millrace/transport/memory/mapped_region.hpp>
 #include <millrace/transport/shm/messages.hpp>
 #include <millrace/transport/shm/shm_options.hpp>
 
