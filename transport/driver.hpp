@@ -131,7 +131,8 @@ public:
 
   /// Maps a region, so that later copies from it need no message: for reading with a handle for
   /// reading, for reading and writing (`mapped_region::writable`) with a handle for writing. Does
-  /// not block. `done` runs exactly once, also when the peer dies, on any thread, with no lock held.
+  /// not block. `done` runs exactly once, also when the peer dies, on any thread, with no lock
+  /// held.
   ///
   /// The owner cannot take the mapping back. It says by other means when the bytes change. All
   /// processes that map for writing can change all bytes at any time.

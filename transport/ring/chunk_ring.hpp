@@ -75,8 +75,8 @@ struct chunk_slot;
 /// members have read that one. A member attaches once, before it handles chunk 0.
 ///
 ///     writer: while there is something to send      reader: for each chunk
-///       wait_room(n, deadline)                        wait_chunk(n, deadline)
-///       put(n, head, source)                          take(n, *look(n), target)
+///       wait_room(n, deadline)                        head = wait_chunk(n, deadline)
+///       put(n, head, source)                          take(n, *head, target)
 ///                                                     done(n)
 ///
 /// Every member can write anything to the memory at any time. So nothing there is believed before
@@ -131,10 +131,11 @@ public:
   /// Returns the other members that have not done chunk `n`, as they say.
   std::vector<std::uint32_t> laggards(std::uint64_t n) const;
 
-  /// Waits until chunk `n` is published. What was published before the end is still read.
+  /// Waits until chunk `n` is published, and returns its head. What was published before the end
+  /// is still read.
   /// Errors:  `deadline_exceeded`; `cancelled` after `interrupt`; `unavailable` when the ring has
   ///          ended; `protocol_error`.
-  [[nodiscard]] status wait_chunk(std::uint64_t n, time_point deadline);
+  result<chunk_head> wait_chunk(std::uint64_t n, time_point deadline);
   /// Waits until chunk `n` can be written. Errors: as for `wait_chunk`. When the ring has ended,
   /// nothing can be written.
   [[nodiscard]] status wait_room(std::uint64_t n, time_point deadline);
