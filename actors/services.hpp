@@ -1,6 +1,7 @@
 // The list of every service of the product. Fuzzing and tests of the wire go through it.
 #pragma once
 
+#include <millrace/actors/broadcast/group_messages.hpp>
 #include <millrace/actors/checkpoint/checkpoint_messages.hpp>
 #include <millrace/actors/loader/data_messages.hpp>
 #include <millrace/actors/loader/stream_messages.hpp>
@@ -46,7 +47,8 @@ public:
 };
 
 using all_services =
-  service_list<store_service, node_service, checkpoint_service, data_service, stream_service>;
+  service_list<
+    store_service, node_service, checkpoint_service, data_service, stream_service, group_service>;
 static_assert(all_services::numbers_are_apart());
 
 } // namespace millrace::actors

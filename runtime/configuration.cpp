@@ -1,4 +1,5 @@
 // Composes the schema.
+#include <millrace/actors/broadcast/group_options.hpp>
 #include <millrace/actors/loader/data_options.hpp>
 #include <millrace/actors/loader/read_options.hpp>
 #include <millrace/config/load.hpp>
@@ -39,6 +40,7 @@ const config::schema& configuration_schema() {
     sections.push_back(config::section_of<net::network_options>("channel"));
     sections.push_back(config::section_of<actors::data_options>("data"));
     sections.push_back(config::section_of<actors::read_options>("reading"));
+    sections.push_back(config::section_of<actors::group_options>("groups"));
     std::vector<config::bucket_section> buckets;
     for (auto& kind : storage::builtin_buckets())
       buckets.push_back(kind.section);

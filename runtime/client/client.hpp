@@ -21,6 +21,8 @@
 
 namespace millrace {
 
+class broadcast_group;
+struct group_options;
 class weights;
 
 /// Gives access to repositories, checkpoints and the state of the cluster.
@@ -89,6 +91,15 @@ public:
   /// Returns the weights of a name, which publishers replace and others follow; include
   /// `weights.hpp`. `group`: the providers that keep them.
   class weights weights(const std::string& name, const std::string& group = "default") const;
+
+  /// Joins a group of processes that broadcast to each other; include `broadcast_group.hpp`. The
+  /// future is ready when all of its members have joined.
+  /// Errors:  `invalid_argument` for another size than that of the others, and for a rank that
+  ///          there is not; `already_exists` naming the process that has the rank;
+  ///          `permission_denied` for a group of another user; `deadline_exceeded` naming the ranks
+  ///          that did not come; `busy` when groups have all of `groups.memory`; `unsupported` for a
+  ///          node on another host; `unavailable`.
+  future<broadcast_group> join_group(const std::string& name, const group_options& options) const;
 
   /// Returns the providers of the cluster.
   std::vector<provider_entry> providers() const;

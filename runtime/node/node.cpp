@@ -1,4 +1,5 @@
 // Starts and stops a service, part by part.
+#include <millrace/actors/broadcast/group_keeper.hpp>
 #include <millrace/actors/loader/stream_server.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/wire/session.hpp>
@@ -95,6 +96,7 @@ struct node::state {
   status open_data();
   actors::supervised_part start_data_server() const;
   actors::supervised_part start_stream_server() const;
+  actors::supervised_part start_group_keeper() const;
   status open_sockets();
   void watch_loop();
   void spawn_self();
@@ -147,12 +149,12 @@ status node::state::open_data() {
 
 namespace {
 
-// A server of the node's data memory, which its node starts again after a failure. `what`: its name
-// in the log.
-template <class Service, class Spawn>
+// A server of the node itself, which its node starts again after a failure. `what`: its name in the
+// log.
+template <class Service, class Spawn, class Deps>
 actors::supervised_part start_server(
   engine& e, const std::shared_ptr<actors::service_table>& services, const char* what,
-  const char* target, Spawn spawn, actors::data_server_deps deps) {
+  const char* target, Spawn spawn, Deps deps) {
   // The engine ends after the actors.
   auto start = [&e, services, target, spawn, deps = std::move(deps)] {
     auto actor = e.adopt(spawn(e.system(), deps));
@@ -168,14 +170,26 @@ actors::supervised_part start_server(
 actors::supervised_part node::state::start_data_server() const {
   return start_server<actors::data_service>(
     *runs_on, services, "the data server", actors::data_server_of_node, actors::spawn_data_server,
-    {settings.node.name + "/data", data, runs_on->fabric(), runtime::limits_of(settings)});
+    actors::data_server_deps{
+      settings.node.name + "/data", data, runs_on->fabric(), runtime::limits_of(settings)});
 }
 
 actors::supervised_part node::state::start_stream_server() const {
   return start_server<actors::stream_service>(
     *runs_on, services, "the stream server", actors::stream_server_of_node,
     actors::spawn_stream_server,
-    {settings.node.name + "/streams", data, runs_on->fabric(), runtime::limits_of(settings)});
+    actors::data_server_deps{
+      settings.node.name + "/streams", data, runs_on->fabric(), runtime::limits_of(settings)});
+}
+
+actors::supervised_part node::state::start_group_keeper() const {
+  auto& options = settings.options.of<actors::group_options>();
+  return start_server<actors::group_service>(
+    *runs_on, services, "the group keeper", actors::group_keeper_of_node,
+    actors::spawn_group_keeper,
+    actors::group_keeper_deps{
+      settings.node.name + "/groups", options, actors::places_for_rings(options), runs_on->fabric(),
+      runtime::limits_of(settings)});
 }
 
 node_status node::state::status_now() const {
@@ -232,6 +246,7 @@ void node::state::watch_loop() {
 void node::state::spawn_self() {
   actors::node_actor_deps deps;
   deps.parts.push_back(memory->start_manager());
+  deps.parts.push_back(start_group_keeper());
   if (data.pool) {
     deps.parts.push_back(start_data_server());
     deps.parts.push_back(start_stream_server());

@@ -1,5 +1,6 @@
 // Forks programs, and collects what they print in files.
 #include <millrace/tests/support/process.hpp>
+#include <millrace/tests/support/skipped.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <fcntl.h>
@@ -155,6 +156,22 @@ outcome run_program(const std::vector<std::string>& command, std::optional<uid_t
   child_process child{command, uid};
   auto code = child.wait();
   return {code, child.out(), child.err()};
+}
+
+std::optional<outcome> run_python(std::vector<std::string> arguments, const std::string& what) {
+  const auto interpreter = "/usr/bin/python3";
+  if (!std::filesystem::exists(interpreter)) {
+    skipped(what + ": Python is not installed");
+    return std::nullopt;
+  }
+  arguments.insert(arguments.begin(), interpreter);
+  auto ran = run_program(arguments);
+  if (ran.code == 77) {
+    skipped(what + ": " + ran.out);
+    return std::nullopt;
+  }
+  BOOST_TEST_REQUIRE(ran.code == 0, ran.err);
+  return ran;
 }
 
 std::size_t lines_of(std::string_view text) {

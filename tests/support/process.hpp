@@ -85,6 +85,11 @@ struct outcome {
 outcome run_program(
   const std::vector<std::string>& command, std::optional<uid_t> uid = std::nullopt);
 
+/// Runs a Python program of the tests with the interpreter of the system. Returns nothing, and the
+/// running test counts as skipped, if there is none, or if the program lacks something (status 77,
+/// and it says what). `what`: what is left out then.
+std::optional<outcome> run_python(std::vector<std::string> arguments, const std::string& what);
+
 std::size_t lines_of(std::string_view text);
 
 void pause_between_polls();

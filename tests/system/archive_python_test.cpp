@@ -3,7 +3,6 @@
 #include <millrace/storage/archive/archive.hpp>
 #include <millrace/storage/archive/npy.hpp>
 #include <millrace/tests/support/process.hpp>
-#include <millrace/tests/support/skipped.hpp>
 #include <millrace/tests/support/tensors_in_memory.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -23,14 +22,11 @@ namespace {
 // What the peer prints; null when it lacks its library.
 std::optional<std::vector<std::string>> peer(
   const std::string& verb, const std::string& format, const std::string& path) {
-  auto ran = run_program({"/usr/bin/python3", ARCHIVE_PEER, verb, format, path});
-  if (ran.code == 77 || ran.code == 127) {
-    millrace::testing::skipped("archives across programs, " + format + ": " + ran.out);
+  auto ran = run_python({ARCHIVE_PEER, verb, format, path}, "archives across programs, " + format);
+  if (!ran)
     return std::nullopt;
-  }
-  BOOST_TEST_REQUIRE(ran.code == 0, ran.err);
   std::vector<std::string> lines;
-  std::istringstream in{ran.out};
+  std::istringstream in{ran->out};
   for (std::string line; std::getline(in, line);)
     lines.push_back(line);
   return lines;

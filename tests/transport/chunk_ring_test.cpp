@@ -397,6 +397,30 @@ BOOST_AUTO_TEST_CASE(words_that_cannot_be_are_errors) {
   BOOST_TEST(w[0].can_write(6).has_value() == false);
 }
 
+BOOST_AUTO_TEST_CASE(one_of_those_who_claim_a_chunk_has_it) {
+  world w;
+  BOOST_TEST(w[1].claim(0));
+  BOOST_TEST(w[1].claim(0));
+  BOOST_TEST(!w[0].claim(0));
+  BOOST_TEST(!w[2].claim(0));
+  // Later chunks of the slot are claimed anew.
+  for (std::uint64_t n = 0; n < 9; ++n) {
+    BOOST_TEST(write_chunk(w[1], n, 100, false) == "");
+    for (auto reader : {0, 2})
+      BOOST_TEST(read_chunk(w[static_cast<std::size_t>(reader)], n, 100, 1) == "");
+  }
+  BOOST_TEST(w[2].claim(9));
+  BOOST_TEST(!w[1].claim(9));
+  for (int round = 0; round < 200; ++round) {
+    world again;
+    std::atomic<int> winners = 0;
+    std::thread other{[&] { winners += again[1].claim(0); }};
+    winners += again[0].claim(0);
+    other.join();
+    BOOST_TEST(winners == 1);
+  }
+}
+
 // Two members go on until they find damage or their time is over, while another process writes
 // what it likes. They must not fault, and not wait longer than they want to.
 BOOST_AUTO_TEST_CASE(a_member_that_writes_anything_stops_others_by_errors_only) {

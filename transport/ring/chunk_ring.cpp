@@ -64,6 +64,7 @@ struct member_words {
 
 struct chunk_slot {
   alignas(128) atomic_u64 sequence; // one more than the number of the chunk; 0: none yet
+  atomic_u64 claim;                 // `claim_of` its writer
   std::array<atomic_u64, std::tuple_size_v<head_words>> head;
 };
 
@@ -91,6 +92,11 @@ T* part(std::span<std::byte> memory, std::uint64_t at) noexcept {
 
 bool is_on_page(std::span<std::byte> memory) noexcept {
   return reinterpret_cast<std::uintptr_t>(memory.data()) % page_bytes == 0;
+}
+
+// Later chunks have larger claims.
+std::uint64_t claim_of(std::uint64_t chunk, std::uint64_t member) noexcept {
+  return (chunk + 1) * members_max + member;
 }
 
 // A wake word is a futex. Its lowest bit says that a process sleeps, or is about to; the rest
@@ -221,6 +227,17 @@ result<std::unique_ptr<chunk_ring>> chunk_ring::attach(
       errc::invalid_argument, "member {} of a ring for {} members", member, shape.members);
   return std::unique_ptr<chunk_ring>{
     new chunk_ring{memory, std::move(hold), member, shape, patience}};
+}
+
+bool chunk_ring::claim(std::uint64_t n) noexcept {
+  MILLRACE_ASSERT(is_near(n));
+  auto& word = slots_[n % shape_.chunks].claim;
+  auto mine = claim_of(n, member_);
+  auto seen = word.load(std::memory_order_relaxed);
+  while (seen < claim_of(n, 0))
+    if (word.compare_exchange_weak(seen, mine, std::memory_order_relaxed))
+      return true;
+  return seen == mine;
 }
 
 // Only positions that may have changed are read again.

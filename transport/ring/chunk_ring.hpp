@@ -102,6 +102,10 @@ public:
 
   // Chunks are named by their number, which is `position()` or up to `chunks - 1` more.
 
+  /// Takes the right to write a chunk, where two members may take themselves for its writer.
+  /// Returns false if another member has it. Only chunks that may have two writers need it.
+  bool claim(std::uint64_t n) noexcept;
+
   /// Returns true if all other members have read the chunk whose place `n` takes.
   /// Errors:  `protocol_error`.
   result<bool> can_write(std::uint64_t n);
