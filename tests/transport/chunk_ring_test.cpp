@@ -83,16 +83,14 @@ std::string write_chunk(chunk_ring& ring, std::uint64_t n, std::uint64_t size, b
 }
 
 std::string read_chunk(chunk_ring& ring, std::uint64_t n, std::uint64_t size, std::uint32_t from) {
-  if (auto bad = ring.wait_chunk(n, soon()); !bad.ok())
-    return bad.to_string();
-  auto head = ring.look(n);
-  if (!head || !*head)
-    return "a chunk that was there is gone";
-  if ((*head)->tag != n * 3 || (*head)->root != from || (*head)->payload_bytes != size)
+  auto head = ring.wait_chunk(n, soon());
+  if (!head)
+    return head.error().to_string();
+  if (head->tag != n * 3 || head->root != from || head->payload_bytes != size)
     return "another head";
   std::vector<std::byte> bytes(size);
   auto mode = n % 2 == 0 ? store_mode::streaming : store_mode::cached;
-  if (auto bad = ring.take(n, **head, bytes.data(), mode); !bad.ok())
+  if (auto bad = ring.take(n, *head, bytes.data(), mode); !bad.ok())
     return bad.to_string();
   ring.done(n);
   return is_pattern(bytes, 0, n) ? "" : "other bytes";
@@ -325,7 +323,7 @@ BOOST_AUTO_TEST_CASE(the_end_wakes_readers_and_a_writer_and_says_why) {
   BOOST_TEST(!w[1].ended().has_value());
   status outcomes[2];
   std::thread writer{[&] { outcomes[0] = w[0].wait_room(1, soon()); }};
-  std::thread reader{[&] { outcomes[1] = w[1].wait_chunk(1, soon()); }};
+  std::thread reader{[&] { outcomes[1] = w[1].wait_chunk(1, soon()).error(); }};
   std::this_thread::sleep_for(20ms);
   end_ring(w.memory.bytes(), w.shape, 7);
   end_ring(w.memory.bytes(), w.shape, 8);
@@ -354,7 +352,7 @@ BOOST_AUTO_TEST_CASE(an_interrupt_ends_one_wait_of_its_member_alone) {
   for (auto pause : {0ms, 1ms, 20ms}) {
     status outcomes[2];
     std::thread writer{[&] { outcomes[0] = w[0].wait_room(1, soon()); }};
-    std::thread reader{[&] { outcomes[1] = w[1].wait_chunk(1, soon()); }};
+    std::thread reader{[&] { outcomes[1] = w[1].wait_chunk(1, soon()).error(); }};
     std::this_thread::sleep_for(pause);
     w[0].interrupt();
     writer.join();
@@ -452,10 +450,8 @@ BOOST_AUTO_TEST_CASE(a_member_that_writes_anything_stops_others_by_errors_only) 
         (*ring)->put(n, {.payload_bytes = 100, .digested = 1}, bytes.data());
         continue;
       }
-      if (!(*ring)->wait_chunk(n, until).ok())
-        return;
-      auto head = (*ring)->look(n);
-      if (!head || !*head || !(*ring)->take(n, **head, bytes.data()).ok())
+      auto head = (*ring)->wait_chunk(n, until);
+      if (!head || !(*ring)->take(n, *head, bytes.data()).ok())
         return;
       static_cast<void>((*ring)->laggards(n));
       (*ring)->done(n);

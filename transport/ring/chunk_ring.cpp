@@ -350,12 +350,18 @@ std::vector<std::uint32_t> chunk_ring::laggards(std::uint64_t n) const {
   return out;
 }
 
-status chunk_ring::wait_chunk(std::uint64_t n, time_point deadline) {
+result<chunk_head> chunk_ring::wait_chunk(std::uint64_t n, time_point deadline) {
+  std::optional<chunk_head> head;
   auto ready = [&]() -> result<bool> {
-    return look(n).map([](const auto& head) { return head.has_value(); });
+    auto seen = look(n);
+    if (!seen)
+      return fail(seen.error());
+    head = *seen;
+    return head.has_value();
   };
-  return wait(
+  auto bad = wait(
     deadline, ready, [&]() -> auto& { return header_->asleep; });
+  return bad.ok() ? result<chunk_head>{*head} : fail(bad);
 }
 
 status chunk_ring::wait_room(std::uint64_t n, time_point deadline) {
