@@ -137,14 +137,14 @@ BOOST_AUTO_TEST_CASE(more_questions_for_regions_than_the_bound_find_the_peer_bus
   options.transfers_max = 1;
   auto l = link();
   held_completion<mapped_region> first, second;
-  l->mapping.ask({}, first.callback());
-  l->mapping.ask({}, second.callback());
+  l->mapping.ask({}, access_mode::read, first.callback());
+  l->mapping.ask({}, access_mode::read, second.callback());
   BOOST_TEST(passed(second.take(), errc::busy));
   BOOST_TEST(channel->mapped == 1u);
   l->close({errc::peer_lost, "the test ends"});
   BOOST_TEST(passed(first.take(), errc::peer_lost));
   held_completion<mapped_region> late;
-  l->mapping.ask({}, late.callback());
+  l->mapping.ask({}, access_mode::read, late.callback());
   BOOST_TEST(passed(late.take(), errc::peer_lost));
   BOOST_TEST(channel->mapped == 1u);
 }
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_question_for_a_region_that_cannot_be_sent_fails) {
   auto l = link();
   channel->sends = {errc::busy, "the queue is full"};
   held_completion<mapped_region> done;
-  l->mapping.ask({}, done.callback());
+  l->mapping.ask({}, access_mode::read, done.callback());
   BOOST_TEST(passed(done.take(), errc::busy));
 }
 
@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(a_peer_announces_no_more_arenas_than_regions_were_asked_for
   BOOST_TEST((l->mapping.count_arena().code() == errc::protocol_error));
   l = link();
   for (auto& d : done)
-    l->mapping.ask({}, d.callback());
+    l->mapping.ask({}, access_mode::read, d.callback());
   BOOST_TEST(l->mapping.count_arena().ok());
   BOOST_TEST(l->mapping.count_arena().ok());
   BOOST_TEST((l->mapping.count_arena().code() == errc::protocol_error));
@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_does_not_say_where_a_region_lies_is_given_up) {
   l->mapping.expire(steady_clock::now() + hour);
   BOOST_TEST(!channel->closed.has_value());
   held_completion<mapped_region> done;
-  l->mapping.ask({}, done.callback());
+  l->mapping.ask({}, access_mode::read, done.callback());
   l->mapping.expire(steady_clock::now());
   BOOST_TEST(!channel->closed.has_value());
   l->asking.on_answers({});
