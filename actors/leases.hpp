@@ -20,9 +20,9 @@ inline std::string owner_of(const asker& from) {
 
 /// Finds a lease of a process by its number, or, with the number 0, by the mark with which it was
 /// opened.
-template <class Lease, class Mark>
+template <class Lease>
 auto find_lease(
-  std::map<std::uint64_t, Lease>& leases, std::uint64_t number, const Mark& mark,
+  std::map<std::uint64_t, Lease>& leases, std::uint64_t number, const decltype(Lease::mark)& mark,
   const asker& from) {
   auto found = number != 0 || mark.is_nil()
     ? leases.find(number)

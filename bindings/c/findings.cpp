@@ -203,6 +203,13 @@ findings read(const weights_version& r, counted) {
   return f;
 }
 
+findings read(const broadcast_receipt& r, counted) {
+  findings f;
+  f.receipt.version = r.number;
+  f.receipt.size_bytes = r.size_bytes;
+  return f;
+}
+
 findings read(const model_info& r, counted) {
   auto f = of_record(r.record);
   f.receipt.provider = r.provider.c_str();

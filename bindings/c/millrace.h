@@ -594,8 +594,9 @@ MILLRACE_API millrace_code millrace_job(millrace_job_info* job);
 }
 #endif
 
-/* Working sets and loaders; streaming sets; weights by version. */
+/* Working sets and loaders; groups; streaming sets; weights by version. */
 #include "millrace_data.h"
+#include "millrace_group.h"
 #include "millrace_stream.h"
 #include "millrace_weights.h"
 

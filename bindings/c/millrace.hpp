@@ -55,6 +55,7 @@ struct release {
   void operator()(millrace_stream_reader* p) const noexcept { millrace_stream_reader_release(p); }
   void operator()(millrace_publisher* p) const noexcept { millrace_publisher_release(p); }
   void operator()(millrace_follower* p) const noexcept { millrace_follower_release(p); }
+  void operator()(millrace_group* p) const noexcept { millrace_group_release(p); }
 };
 
 template <class Handle>
@@ -516,5 +517,6 @@ private:
 } // namespace millrace::abi
 
 #include "millrace_data.hpp"
+#include "millrace_group.hpp"
 #include "millrace_stream.hpp"
 #include "millrace_weights.hpp"

@@ -5,6 +5,7 @@
 #include "call.hpp"
 
 #include <millrace/core/process_mark.hpp>
+#include <millrace/runtime/client/broadcast_group.hpp>
 #include <millrace/runtime/client/client.hpp>
 #include <millrace/runtime/client/completion_queue.hpp>
 #include <millrace/runtime/client/weights.hpp>
@@ -72,6 +73,7 @@ findings read(const set_access& r, counted by);
 findings read(const stream_status& r, counted by);
 findings read(const listed<stream_status>& r, counted by);
 findings read(const weights_version& r, counted by);
+findings read(const broadcast_receipt& r, counted by);
 
 /// Describes a working set, and a field of it, as long as they live. `left_out`: pointers to its
 /// names of that kind, which live as long.

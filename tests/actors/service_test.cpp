@@ -104,6 +104,12 @@ BOOST_AUTO_TEST_CASE(numbers_and_names_are_what_peers_of_every_version_know) {
   static_assert(stream_service::number_of<remove_stream_request>() == 135);
   static_assert(stream_service::number_of<list_streams_request>() == 136);
   static_assert(stream_service::end_number == 137);
+  static_assert(group_service::name == "groups");
+  static_assert(group_service::number_of<join_group_request>() == 160);
+  static_assert(group_service::number_of<renew_group_request>() == 161);
+  static_assert(group_service::number_of<group_news_request>() == 162);
+  static_assert(group_service::number_of<leave_group_request>() == 163);
+  static_assert(group_service::end_number == 164);
   static_assert(counter_service::number_of<echo_request>() == 897);
 }
 
@@ -228,6 +234,14 @@ constexpr kept_message kept[] = {
   {"done_reply", 5, 0x8cd045b8efcef9bd},
   {"list_streams_request", 19, 0x98f98f73299bc4f3},
   {"stream_list", 202, 0x7fa10547fe4dab1a},
+  {"join_group_request", 0, 0},
+  {"group_epoch", 0, 0},
+  {"renew_group_request", 0, 0},
+  {"group_epoch", 0, 0},
+  {"group_news_request", 0, 0},
+  {"group_news", 0, 0},
+  {"leave_group_request", 0, 0},
+  {"done_reply", 5, 0x8cd045b8efcef9bd},
 };
 
 } // namespace

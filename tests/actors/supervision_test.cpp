@@ -3,6 +3,7 @@
 #include "checkpoint_fixture.hpp"
 #include "counter_service.hpp"
 
+#include <millrace/actors/broadcast/group_keeper.hpp>
 #include <millrace/actors/loader/stream_server.hpp>
 #include <millrace/actors/node/node_actor.hpp>
 #include <millrace/actors/services.hpp>
@@ -172,6 +173,13 @@ BOOST_AUTO_TEST_CASE(a_handler_that_throws_answers_its_request_and_ends_its_acto
           return spawn_stream_server(system, deps);
         },
         "provider n0/streams: stream_server");
+    else if constexpr (std::is_same_v<Service, group_service>)
+      check_every_handler<Service>(
+        [&] {
+          return spawn_group_keeper(
+            system, {"n0/groups", {}, places_for_rings({}), fabric, operation_limits{}});
+        },
+        "provider n0/groups: group_keeper");
     else
       static_assert(
         std::is_same_v<Service, node_service>, "its actor ends as others do, or goes on as below");

@@ -362,9 +362,12 @@ time_point group_lane::next_deadline() const {
 // comes, and the reason is on its way.
 void group_lane::wait(blocked_on what, time_point until) {
   auto next = ring_->position();
-  auto outcome =
-    what == blocked_on::chunk ? ring_->wait_chunk(next, until) : ring_->wait_room(next, until);
-  if (outcome.code() != errc::unavailable)
+  status why;
+  if (what == blocked_on::space)
+    why = ring_->wait_room(next, until);
+  else if (auto came = ring_->wait_chunk(next, until); !came)
+    why = came.error();
+  if (why.code() != errc::unavailable)
     return;
   std::unique_lock lock{mutex_};
   changed_.wait_until(lock, std::min(until, steady_clock::now() + looks_every));

@@ -24,8 +24,11 @@ constexpr std::uint32_t answer_ms = 2'000;
 
 result<std::string> node_of(const client_core& core, const group_options& options) {
   auto& where = core.where();
-  if (!options.node.empty())
-    return options.node;
+  if (!options.node.empty()) {
+    if (std::ranges::find(where.nodes, options.node, &node_entry::name) != where.nodes.end())
+      return options.node;
+    return fail(errc::not_found, "the cluster has no node {} to keep a group", options.node);
+  }
   if (!where.node.empty())
     return where.node;
   if (where.nodes.size() == 1)
@@ -68,7 +71,7 @@ void group_membership::join(
   request.mark = mark;
   self->closing_ = core->when_closed([weak = std::weak_ptr{self}] {
     if (auto alive = weak.lock())
-      alive->stop({errc::cancelled, "the client was closed"});
+      static_cast<void>(alive->end({errc::cancelled, "the client was closed"}));
   });
   self->ask(std::move(request))
     .chain([self, mark, done = std::move(done)](const result<actors::group_epoch>& joined) {
@@ -273,31 +276,21 @@ future<void> group_membership::renew(std::chrono::milliseconds timeout) {
 }
 
 // Returns after no thread touches tensors of the group any more.
-void group_membership::stop(const status& why) {
+future<void> group_membership::end(const status& why) {
+  actors::leave_group_request request;
   std::shared_ptr<group_lane> last;
   {
     std::lock_guard guard{mutex_};
-    if (std::exchange(left_, true))
-      return;
-    last = lane_;
-  }
-  core_->forget_closing(closing_);
-  if (last)
-    last->stop(why);
-}
-
-future<void> group_membership::leave() {
-  if (auto refused = core_->refused<void>())
-    return *refused;
-  stop({errc::cancelled, "this process left group {}", name_});
-  auto done = core_->make_promise<void>();
-  actors::leave_group_request request;
-  {
-    std::lock_guard guard{mutex_};
+    left_ = true;
     request.lease = std::exchange(lease_, 0);
+    last = lane_;
   }
   if (request.lease == 0)
     return ready_future<void>({});
+  core_->forget_closing(closing_);
+  if (last)
+    last->stop(why);
+  auto done = core_->make_promise<void>();
   request.timeout_ms = core_->timeout_ms();
   ask(std::move(request)).chain([done](const result<actors::done_reply>& left) {
     // One that the keeper does not know has left.
@@ -305,6 +298,12 @@ future<void> group_membership::leave() {
     done.set(is_gone ? result<void>{} : fail(left.error()));
   });
   return done.get_future();
+}
+
+future<void> group_membership::leave() {
+  if (auto refused = core_->refused<void>())
+    return *refused;
+  return end({errc::cancelled, "this process left group {}", name_});
 }
 
 // In a forked child everything belongs to the parent.

@@ -53,8 +53,7 @@ private:
   void hear(std::uint64_t epoch);
   void on_news(std::uint64_t epoch, const result<actors::group_news>& news);
   std::shared_ptr<group_lane> lane() const;
-  std::shared_ptr<group_lane> end_epoch(const status& why);
-  void stop(const status& why);
+  future<void> end(const status& why);
   status explained(const status& why) const;
 
   const std::shared_ptr<client_core> core_;

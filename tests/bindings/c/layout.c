@@ -324,6 +324,13 @@ AT(millrace_stream_reader_options, batch_size, 8);
 AT(millrace_stream_reader_options, batches, 16);
 AT(millrace_stream_reader_options, reserved, 20);
 
+SIZE(millrace_group_options, 40);
+AT(millrace_group_options, struct_size, 0);
+AT(millrace_group_options, rank, 8);
+AT(millrace_group_options, size, 12);
+AT(millrace_group_options, node, 16);
+AT(millrace_group_options, who, 24);
+AT(millrace_group_options, timeout_ms, 32);
 SIZE(millrace_publisher_options, 48);
 AT(millrace_publisher_options, struct_size, 0);
 AT(millrace_publisher_options, group, 8);
@@ -602,6 +609,19 @@ millrace_code millrace_follower_load(
   millrace_follower* follower, const millrace_tensor* tensors, size_t count, int64_t timeout_ms,
   millrace_request** request);
 void millrace_follower_release(millrace_follower* follower);
+millrace_code millrace_join_group(
+  millrace_client* client, const char* group, const millrace_group_options* options,
+  millrace_request** request);
+millrace_code millrace_request_group(millrace_request* request, millrace_group** group);
+millrace_code millrace_group_broadcast(
+  millrace_group* group, const millrace_tensor* tensors, size_t count, uint32_t root,
+  int64_t timeout_ms, millrace_request** request);
+millrace_code millrace_group_renew(
+  millrace_group* group, int64_t timeout_ms, millrace_request** request);
+uint64_t millrace_group_epoch(const millrace_group* group);
+size_t millrace_group_size(const millrace_group* group);
+millrace_code millrace_group_rank(const millrace_group* group, size_t index, uint32_t* rank);
+void millrace_group_release(millrace_group* group);
 millrace_code millrace_request_batch(millrace_request* request, millrace_batch** batch);
 millrace_code millrace_loader_state(const millrace_loader* loader, char* text, size_t text_bytes);
 millrace_code millrace_loader_seek(millrace_loader* loader, const char* state);
