@@ -29,14 +29,6 @@ std::span<std::uint64_t> words_of(std::span<std::byte> memory) {
   return {reinterpret_cast<std::uint64_t*>(memory.data()), memory.size() / sizeof(std::uint64_t)};
 }
 
-bool is_stamped(std::span<std::byte> memory, std::uint64_t version) {
-  auto words = words_of(memory);
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (words[i] != word_of(version, i))
-      return false;
-  return true;
-}
-
 void tell(const std::string& line) {
   std::puts(line.c_str());
   std::fflush(stdout);
@@ -70,6 +62,14 @@ void stamp(std::span<std::byte> memory, std::uint64_t version) {
   auto words = words_of(memory);
   for (std::size_t i = 0; i < words.size(); ++i)
     words[i] = word_of(version, i);
+}
+
+bool is_stamped(std::span<std::byte> memory, std::uint64_t version) {
+  auto words = words_of(memory);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (words[i] != word_of(version, i))
+      return false;
+  return true;
 }
 
 std::int64_t monotonic_ns() {

@@ -21,6 +21,9 @@ model_table weights_table(std::uint64_t size_bytes);
 /// Writes bytes that tell the version and their place. `memory` has whole words of 8 bytes.
 void stamp(std::span<std::byte> memory, std::uint64_t version);
 
+/// Returns whether all bytes are those that `stamp` writes.
+bool is_stamped(std::span<std::byte> memory, std::uint64_t version);
+
 class follower_process {
 public:
   /// Starts the process, and waits until it follows.

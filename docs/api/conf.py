@@ -65,7 +65,7 @@ import millrace  # noqa: E402
 # ---- How it is shown ----
 
 # Classes of which functions and methods make the objects.
-made = {"Checkpoints", "Client", "Future", "Listing", "Node", "Publisher", "Repository", "SafeOpen", "Slice"} | {
+made = {"Checkpoints", "Client", "Future", "Group", "Listing", "Node", "Publisher", "Repository", "SafeOpen", "Slice"} | {
     "Subscriber", "Weights",
     "data.Batch", "data.Producer", "data.SampleOrder", "data.SetReader", "data.Stream", "data.StreamReader", "data.WorkingSet"
 }  # fmt: skip

@@ -49,6 +49,7 @@ from ._errors import (
 )
 from ._future import Future
 from ._graph import Graph, Layer
+from ._groups import BroadcastReceipt, Group
 from ._repository import (
     Listing,
     ModelInfo,
@@ -81,6 +82,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AlreadyExists",
+    "BroadcastReceipt",
     "Busy",
     "Cancelled",
     "Checkpointer",
@@ -91,6 +93,7 @@ __all__ = [
     "Error",
     "Future",
     "Graph",
+    "Group",
     "Internal",
     "InvalidArgument",
     "IoError",

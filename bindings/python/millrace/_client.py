@@ -16,6 +16,7 @@ from ._tensors import checked
 
 if TYPE_CHECKING:
     from ._checkpoints import Checkpoints
+    from ._groups import Group
     from ._repository import Listing, Repository
     from ._sets import WorkingSet
     from ._streams import Stream
@@ -118,6 +119,35 @@ class Client(OfProcess, Scope):
         from ._weights import Weights
 
         return Weights(self, name, group)
+
+    def group(
+        self,
+        name: str,
+        rank: int | None = None,
+        world_size: int | None = None,
+        *,
+        node: str | None = None,
+        who: str | None = None,
+        timeout: float | None = None,
+    ) -> Future[Group]:
+        """Joins a group of processes on one host that broadcast tensors to each other.
+
+        The future gives the group when all of its members have joined.
+
+        Args:
+          rank, world_size: of this process; ``None``: what `torch.distributed` or the launcher says.
+          node: that keeps the group, on the host of all members; ``None``: that of the client.
+          who: how errors call this member; ``None``: its process number.
+          timeout: seconds; ``None``: the client's.
+
+        Raises, by the future: `InvalidArgument` for another size than that of the others;
+        `AlreadyExists` naming the process that has the rank; `PermissionDenied` for a group of
+        another user; `DeadlineExceeded` naming the ranks that did not come; `Busy` when groups have
+        all of ``groups.memory``; `Unsupported` for a node on another host.
+        """
+        from ._groups import join_group
+
+        return join_group(self, name, rank, world_size, node, who, timeout)
 
     def close(self) -> None:
         """Releases the client. What is in flight goes on, or ends with `Cancelled`."""

@@ -249,6 +249,17 @@ def _array(name: str, face: Mapping[str, Any], obj: Any, writable: bool) -> Line
     return Line(name, address, dtype, face["shape"], face.get("strides"))
 
 
+def tensors_of(source: object) -> Mapping[str, object]:
+    """Returns the tensors of a module, or those of a dictionary."""
+    state = getattr(source, "state_dict", None)
+    found = state() if callable(state) else source
+    if not isinstance(found, Mapping):
+        raise TypeError(
+            f"tensors: a module, or a dictionary of tensors, not {type(source).__name__}"
+        )
+    return found
+
+
 def batch_of(
     tensors: Mapping[str, object] | Iterable[tuple[str, object]], *, writable: bool
 ) -> tuple[Batch, dict[str, str]]:

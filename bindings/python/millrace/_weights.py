@@ -24,7 +24,7 @@ from ._errors import (
 from ._future import Future, Stage
 from ._repository import TIED, Receipt, receipt_of, tied_of
 from ._scope import OfProcess, Scope
-from ._tensors import Batch, batch_of, checked
+from ._tensors import Batch, batch_of, checked, tensors_of
 
 T = TypeVar("T")
 
@@ -62,17 +62,6 @@ def _version_of(request: _native.Request) -> _Told:
     return WeightsVersion(r.step, r.version, r.size_bytes, r.stored_at_ns, metadata), tied
 
 
-# A module, or a dictionary of tensors.
-def _tensors_of(source: object) -> Mapping[str, object]:
-    state = getattr(source, "state_dict", None)
-    found = state() if callable(state) else source
-    if not isinstance(found, Mapping):
-        raise TypeError(
-            f"tensors: a module, or a dictionary of tensors, not {type(source).__name__}"
-        )
-    return found
-
-
 class Weights:
     """The weights of a name; made by `Client.weights`.
 
@@ -101,7 +90,7 @@ class Weights:
 
         Raises: `InvalidArgument`, `TypeError` for what is no tensor.
         """
-        batch, tied = batch_of(_tensors_of(tensors), writable=False)
+        batch, tied = batch_of(tensors_of(tensors), writable=False)
         pairs = pairs_of("metadata", metadata)
         if any(key == TIED for key, _ in pairs):
             raise InvalidArgument(f"metadata: {TIED} is a key of this package's own")
@@ -195,7 +184,7 @@ class Publisher(OfProcess):
         while one publication waits already; by the future: those of `Repository.store`.
         """
         number = checked("version", version, 0, 2**64 - 1)
-        batch, _ = batch_of(_tensors_of(self._source), writable=False)
+        batch, _ = batch_of(tensors_of(self._source), writable=False)
         if batch.lines != self._lines:
             self._native.rebind(batch.native())
             self._lines = batch.lines
@@ -319,7 +308,7 @@ class Subscriber(OfProcess, Scope):
         self._dictionary = source if isinstance(source, dict) else None
         self._on_version = on_version
         self._timeout_ms = timeout_ms
-        self._shown = _Buffer(_tensors_of(source))
+        self._shown = _Buffer(tensors_of(source))
         self._back = self._shown.like() if in_buffers else None
         #: What the tensors have. ``None``: no version, or any bytes, after a load into them that
         #: has failed.
@@ -452,7 +441,7 @@ class Subscriber(OfProcess, Scope):
     def _load(self) -> WeightsVersion:
         follower = self._follower()
         if self._module is not None:
-            self._shown = _Buffer(_tensors_of(self._module))
+            self._shown = _Buffer(tensors_of(self._module))
         targets = self._shown.targets(self._told[1] if self._told else {}, self._name)
         self._shown.synchronize()
         self.info = None

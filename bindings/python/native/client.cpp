@@ -293,6 +293,7 @@ PyMethodDef methods[] = {
   {"open_set", safe<passed_on<begin_open_set>>, METH_VARARGS, nullptr},
   {"publisher", safe<passed_on<make_publisher>>, METH_VARARGS, nullptr},
   {"follow", safe<passed_on<make_follower>>, METH_VARARGS, nullptr},
+  {"join_group", safe<passed_on<begin_join_group>>, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 

@@ -86,6 +86,10 @@ PyObject* open_stream_reader(millrace_client* client, PyObject* args);
 PyObject* make_publisher(millrace_client* client, PyObject* args);
 PyObject* make_follower(millrace_client* client, PyObject* args);
 
+/// The method of clients for groups: (name, rank, size, node, who, timeout), which begins a request.
+PyObject* begin_join_group(millrace_client* client, PyObject* args);
+PyObject* box_group(millrace_group* group);
+
 PyObject* box_set_reader(millrace_set_reader* reader);
 PyObject* box_loader(millrace_loader* loader);
 PyObject* box_batch(millrace_batch* batch);

@@ -200,5 +200,6 @@ bool add_sets(PyObject* module);
 bool add_loaders(PyObject* module);
 bool add_streams(PyObject* module);
 bool add_weights(PyObject* module);
+bool add_groups(PyObject* module);
 
 } // namespace millrace::python

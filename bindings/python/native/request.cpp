@@ -321,6 +321,12 @@ PyObject* set_reader(PyObject* self, PyObject*) {
   return code == MILLRACE_OK ? box_set_reader(out) : fail(code);
 }
 
+PyObject* group(PyObject* self, PyObject*) {
+  millrace_group* out = nullptr;
+  auto code = millrace_request_group(value_of<request>(self).handle, &out);
+  return code == MILLRACE_OK ? box_group(out) : fail(code);
+}
+
 // None at the end of an epoch.
 PyObject* batch(PyObject* self, PyObject*) {
   millrace_batch* out = nullptr;
@@ -403,6 +409,7 @@ PyMethodDef methods[] = {
   {"node", safe<node>, METH_NOARGS, nullptr},
   {"checkpointer", safe<checkpointer>, METH_O, nullptr},
   {"set_reader", safe<set_reader>, METH_NOARGS, nullptr},
+  {"group", safe<group>, METH_NOARGS, nullptr},
   {"batch", safe<batch>, METH_NOARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };

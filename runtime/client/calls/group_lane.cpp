@@ -25,6 +25,7 @@ constexpr std::size_t waiting_max = 1024;
 // microseconds.
 constexpr std::chrono::milliseconds looks_every{1}, looks_for{200};
 constexpr std::size_t ranks_named_max = 16;
+constexpr std::uint64_t at_once_max = 64 << 10; // bytes
 
 double seconds_since(time_point begun) {
   return std::chrono::duration<double>(steady_clock::now() - begun).count();
@@ -128,7 +129,8 @@ future<broadcast_receipt> group_lane::add(
     if (sleeps_)
       changed_.notify_all();
   }
-  if (is_first)
+  // A small one that finds all it needs is over at once. The call copies no more than that.
+  if (is_first && b->bytes.size_bytes() <= at_once_max)
     if (turn mine{*this}; mine)
       go_on();
   return b->done.get_future();
@@ -403,7 +405,7 @@ void group_lane::attend() noexcept {
 }
 
 void group_lane::run() {
-  pthread_setname_np(pthread_self(), "millrace.group");
+  pthread_setname_np(pthread_self(), "mr.group");
   auto used = steady_clock::now();
   std::unique_lock lock{mutex_};
   while (!stopping_) {
