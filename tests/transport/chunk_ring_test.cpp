@@ -345,6 +345,28 @@ BOOST_AUTO_TEST_CASE(a_member_ends_the_ring_for_another_process) {
   BOOST_TEST(other.succeeds());
 }
 
+BOOST_AUTO_TEST_CASE(a_member_that_dies_is_named_and_the_others_end) {
+  world w{small, sleeps};
+  child dying{[&] { return read_chunk(w[2], 0, 10, 0).empty() && raise(SIGKILL) == 0; }};
+  std::thread other{[&] {
+    for (std::uint64_t n = 0; n < 4; ++n)
+      static_cast<void>(read_chunk(w[1], n, 10, 0));
+  }};
+  for (std::uint64_t n = 0; n < 4; ++n)
+    BOOST_TEST(write_chunk(w[0], n, 10, false) == "");
+  other.join();
+  BOOST_TEST(!dying.succeeds());
+  // Its first chunk is free, the second is not.
+  BOOST_TEST(write_chunk(w[0], 4, 10, false) == "");
+  BOOST_TEST((code_of(w[0].wait_room(5, steady_clock::now() + 10ms)) == errc::deadline_exceeded));
+  BOOST_TEST((w[0].laggards(1) == std::vector<std::uint32_t>{2}));
+  status outcome;
+  std::thread writer{[&] { outcome = w[0].wait_room(5, soon()); }};
+  end_ring(w.memory.bytes(), w.shape, 3);
+  writer.join();
+  BOOST_TEST((outcome.code() == errc::unavailable), outcome.to_string());
+}
+
 BOOST_AUTO_TEST_CASE(an_interrupt_ends_one_wait_of_its_member_alone) {
   world w{{.members = 3, .chunk_bytes = 4096, .chunks = 1}, sleeps};
   BOOST_TEST(write_chunk(w[0], 0, 10, false) == "");
