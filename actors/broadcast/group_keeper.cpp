@@ -246,8 +246,7 @@ private:
       of->is_making = false;
       on_ring(*of, members, std::move(*made));
     });
-    ring_shape shape{
-      static_cast<std::uint32_t>(members), deps_.options.chunk_bytes, ring_chunks(deps_.options)};
+    auto shape = ring_shape_for(deps_.options, static_cast<std::uint32_t>(members));
     context_->fabric->movers()->submit(
       1,
       [made, shape, name = group.roll.name(), fabric = context_->fabric](std::uint32_t) {
@@ -271,10 +270,11 @@ private:
     group_epoch out;
     for (auto& one : group.roll.waiting())
       out.members.push_back({one.rank, one.who});
-    out.chunk_bytes = deps_.options.chunk_bytes;
-    out.chunks = ring_chunks(deps_.options);
-    if (ring)
+    if (ring) {
       out.ring = ring->exposed.handle();
+      out.chunk_bytes = ring->shape.chunk_bytes;
+      out.chunks = ring->shape.chunks;
+    }
     auto former = std::exchange(group.ring, std::move(ring));
     group.roll.begin();
     out.epoch = group.roll.epoch();
@@ -383,8 +383,9 @@ private:
 } // namespace
 
 std::shared_ptr<lent_places> places_for_rings(const group_options& options) {
+  auto size_bytes = transport::ring_bytes(ring_shape_for(options, options.members_max));
   return std::make_shared<lent_places>(
-    options.memory_bytes / options.ring_bytes, "rings of groups (groups.memory)");
+    options.memory_bytes / size_bytes, "rings of groups (groups.memory)");
 }
 
 group_keeper_actor spawn_group_keeper(caf::actor_system& system, group_keeper_deps deps) {

@@ -322,6 +322,24 @@ BOOST_AUTO_TEST_CASE(a_group_goes_on_without_a_member_that_has_gone) {
   BOOST_TEST((code_of(begin(at.members[0], to, 2)) == errc::invalid_argument));
 }
 
+BOOST_AUTO_TEST_CASE(what_was_sent_is_received_after_its_root_has_gone) {
+  group_node at{3};
+  auto from = pattern(3 * chunk, 1);
+  std::vector<std::byte> one(from.size()), two(from.size()), more(from.size());
+  auto got = begin(at.members[1], one, 0);
+  BOOST_TEST((code_of(begin(at.members[0], from, 0)) == errc::ok));
+  at.members.erase(at.members.begin());
+  BOOST_TEST((code_of(got) == errc::ok), words_of(got));
+  BOOST_TEST((code_of(begin(at.members[0], more, 0)) == errc::peer_lost));
+  // The epoch has been over for some time.
+  got = begin(at.members[1], two, 0);
+  BOOST_TEST((code_of(got) == errc::ok), words_of(got));
+  BOOST_TEST((one == from));
+  BOOST_TEST((two == from));
+  BOOST_TEST((code_of(begin(at.members[1], more, 0)) == errc::peer_lost));
+  BOOST_TEST((code_of(begin(at.members[1], more, 2)) == errc::peer_lost));
+}
+
 BOOST_AUTO_TEST_CASE(one_that_joins_again_is_in_the_next_epoch) {
   group_node at{3};
   at.members.pop_back();
@@ -385,7 +403,7 @@ BOOST_AUTO_TEST_CASE(groups_have_the_memory_that_they_were_given) {
   auto refused = none.direct->join_group("g", none.rank_of(0, 1));
   BOOST_TEST((code_of(refused) == errc::unsupported));
   BOOST_TEST(says(words_of(refused), "groups.memory"));
-  group_node at{0, 4 * chunk}; // one ring
+  group_node at{0, 5 * chunk}; // one ring
   at.clients = {at.connect(), at.connect()};
   at.form("g");
   auto held = at.members;

@@ -398,7 +398,7 @@ BOOST_AUTO_TEST_CASE(words_that_cannot_be_are_errors) {
   overwrite(w, slots_at, std::uint64_t{1});
   BOOST_TEST(w[1].look(0).value().has_value());
   for (std::uint32_t bytes : {4097u, ~0u}) {
-    overwrite(w, slots_at + 8, bytes);
+    overwrite(w, slots_at + 16, bytes);
     BOOST_TEST((code_of(w[1].look(0)) == errc::protocol_error));
   }
   for (std::uint64_t n = 1; n < 4; ++n)

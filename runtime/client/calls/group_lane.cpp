@@ -130,9 +130,9 @@ future<broadcast_receipt> group_lane::add(
       changed_.notify_all();
   }
   // A small one that finds all it needs is over at once. The call copies no more than that.
-  if (is_first && b->bytes.size_bytes() <= at_once_max)
+  if (is_over_ || (is_first && b->bytes.size_bytes() <= at_once_max))
     if (turn mine{*this}; mine)
-      go_on();
+      settle();
   return b->done.get_future();
 }
 
@@ -149,6 +149,36 @@ void group_lane::end(const status& why) {
     fail_one(*b, why);
   changed_.notify_all();
   nudge();
+}
+
+void group_lane::over(const status& why) {
+  {
+    std::lock_guard guard{mutex_};
+    if (is_over_)
+      return;
+    over_ = why;
+    is_over_ = true;
+  }
+  attend();
+  if (turn mine{*this}; mine)
+    settle();
+}
+
+// Goes on, and fails what cannot.
+group_lane::blocked_on group_lane::settle() {
+  auto blocked = go_on();
+  if (blocked == blocked_on::nothing || !is_over_)
+    return blocked;
+  std::deque<broadcast_ptr> all;
+  status why;
+  {
+    std::lock_guard guard{mutex_};
+    all.swap(queue_);
+    why = over_;
+  }
+  for (auto& b : all)
+    fail_one(*b, why);
+  return blocked_on::nothing;
 }
 
 group_lane::broadcast_ptr group_lane::first() const {
@@ -174,6 +204,8 @@ group_lane::blocked_on group_lane::go_on() {
 // The first chunk says that there is a broadcast, even one without bytes.
 group_lane::blocked_on group_lane::send(broadcast& b) {
   for (auto next = ring_->position(); !b.is_over; ++next) {
+    if (is_over_)
+      return blocked_on::space; // some member would not get it
     // Another member may take itself for the root, too. The first one is.
     if (b.passed == 0 && !ring_->claim(next)) {
       fail_one(
@@ -377,7 +409,7 @@ void group_lane::wait(blocked_on what, time_point until) {
 
 // Returns true if something is left to wait for.
 bool group_lane::step(time_point until) {
-  auto blocked = go_on();
+  auto blocked = settle();
   fail_late();
   if (blocked != blocked_on::nothing)
     wait(blocked, std::min(until, next_deadline()));

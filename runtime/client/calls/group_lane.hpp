@@ -53,6 +53,9 @@ public:
     transport::gather_list bytes, std::uint32_t root, time_point deadline);
   /// Ends all broadcasts, and those to come, with an error. The first one counts.
   void end(const status& why);
+  /// The epoch is over. What lies in the ring is still received: a root may have gone after it sent
+  /// all. So those that are left agree on what was broadcast. The rest fails with `why`.
+  void over(const status& why);
 
   void help(const std::function<bool()>& done, time_point deadline) override;
   void nudge() noexcept override;
@@ -77,6 +80,7 @@ private:
   blocked_on damaged(const status& why);
   void wait(blocked_on what, time_point until);
   bool step(time_point until);
+  blocked_on settle();
   void finish(const broadcast_ptr& b);
 
   void fail_one(broadcast& b, const status& why);
@@ -91,12 +95,13 @@ private:
   const lane_members who_;
   const std::unique_ptr<transport::chunk_ring> ring_;
   std::atomic<bool> taken_ = false; // the turn
+  std::atomic<bool> is_over_ = false;
 
   mutable std::mutex mutex_; // of the members below
   std::condition_variable changed_;
   std::deque<broadcast_ptr> queue_;
   std::uint64_t last_number_ = 0;
-  status ended_; // ok: it has not
+  status ended_, over_; // ok: it has not, and is not
   std::atomic<bool> stopping_ = false;
   bool attended_ = false, sleeps_ = false;
   std::thread thread_;

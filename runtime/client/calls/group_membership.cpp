@@ -194,7 +194,8 @@ void group_membership::on_news(std::uint64_t epoch, const result<actors::group_n
       over = lane_;
   }
   if (over)
-    over->end(news ? status{errc_from_wire(news->code), "{}", news->why} : explained(news.error()));
+    over->over(
+      news ? status{errc_from_wire(news->code), "{}", news->why} : explained(news.error()));
 }
 
 // Without the node there is no group any more.

@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(members_get_the_tensors_of_the_root) {
     std::ranges::fill(tensors[root], static_cast<float>(round + 1));
     auto* one = broadcast(0, root);
     auto* two = broadcast(1, root);
-    millrace_receipt receipt{};
+    auto receipt = sized<millrace_receipt>();
     MUST(millrace_request_wait(two, MILLRACE_FOREVER));
     MUST(millrace_request_receipt(two, &receipt));
     BOOST_TEST(receipt.version == round);
