@@ -193,9 +193,11 @@ BOOST_FIXTURE_TEST_CASE(after_a_cancelled_save_the_next_asks_for_the_same_run, i
 BOOST_AUTO_TEST_CASE(a_late_failure_leaves_a_newer_registration_alone) {
   auto job = attach();
   std::vector<std::function<void(result<save_receipt>)>> asked;
+  std::vector<std::function<void(result<save_receipt>)>> durable;
   promise<void> both;
   service.on<save_request>([&](auto&, auto reply) { asked.push_back(reply); });
-  service.on<durable_request>([&](auto&, auto) {
+  service.on<durable_request>([&](auto&, auto reply) {
+    durable.push_back(reply);
     if (asked.size() == 2)
       both.set({});
   });
@@ -212,6 +214,8 @@ BOOST_AUTO_TEST_CASE(a_late_failure_leaves_a_newer_registration_alone) {
   BOOST_TEST(!job.fence().ok());
   expect_saved(job, 4);
   BOOST_TEST(registrations == 2u);
+  for (auto& reply : durable) // the checkpointer waits for them
+    reply(fail(errc::deadline_exceeded, "late"));
 }
 
 // Whether it has been sent, waits to be sent, or registers again.
@@ -636,7 +640,8 @@ BOOST_AUTO_TEST_CASE(a_fence_that_nobody_waits_for_is_ready_when_the_tensors_wer
   BOOST_TEST(job.fence_async().result().has_value());
   promise<std::function<void(result<save_receipt>)>> asked;
   service.on<save_request>([asked](auto&, auto reply) { asked.set(std::move(reply)); });
-  service.on<durable_request>([](auto&, auto) {});
+  promise<std::function<void(result<save_receipt>)>> durable;
+  service.on<durable_request>([durable](auto&, auto answer) { durable.set(std::move(answer)); });
   auto save = job.save(1);
   auto reply = asked.get_future().get();
   auto fence = job.fence_async();
@@ -645,6 +650,7 @@ BOOST_AUTO_TEST_CASE(a_fence_that_nobody_waits_for_is_ready_when_the_tensors_wer
   reply(receipt_of(1));
   BOOST_TEST(fence.result().has_value());
   BOOST_TEST(job.fence_async().ready());
+  durable.get_future().get()(receipt_of(1)); // the checkpointer waits for it
 }
 
 BOOST_AUTO_TEST_CASE(a_fence_that_nobody_waits_for_tells_a_failure_once) {

@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(the_sizes_of_a_node_are_compared_with_what_its_control_grou
   expect(check_sizes(settings, f.m), check_state::ok, "7.10 GiB");
   f.put("/proc/meminfo", "MemTotal: 10485760 kB");
   auto seen = check_sizes(settings, f.m);
-  expect(seen, check_state::note, "peers may add 3 GiB, this machine has 10 GiB");
+  expect(seen, check_state::note, "peers may add 3.06 GiB, this machine has 10 GiB");
   BOOST_TEST(seen.remedy.find("limits.requests_size") != std::string::npos, seen.remedy);
   f.put("/proc/meminfo", "MemTotal: 16777216 kB");
   f.put("/proc/self/cgroup", "0::/job");
