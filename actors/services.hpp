@@ -46,9 +46,8 @@ public:
   }
 };
 
-using all_services =
-  service_list<
-    store_service, node_service, checkpoint_service, data_service, stream_service, group_service>;
+using all_services = service_list<
+  store_service, node_service, checkpoint_service, data_service, stream_service, group_service>;
 static_assert(all_services::numbers_are_apart());
 
 } // namespace millrace::actors

@@ -61,8 +61,9 @@ struct broadcast_receipt {
 ///
 /// Members are agreed on for an *epoch*. When one goes (its process ends, its connection breaks, or
 /// it leaves), the epoch is over for all: broadcasts under way, and later ones, fail with
-/// `peer_lost` naming it. What a root had sent whole before is still received. When all others have called `renew`, they go on in a new epoch without
-/// it. A process that joins again is in the epoch that begins with the next `renew` of all.
+/// `peer_lost` naming it. What a root had sent whole before is still received. When all others have
+/// called `renew`, they go on in a new epoch without it. A process that joins again is in the epoch
+/// that begins with the next `renew` of all.
 ///
 /// Members share memory that each of them can write, so a group belongs to one user.
 /// Copies share the membership. The last copy leaves the group; its broadcasts end with

@@ -97,8 +97,8 @@ public:
   /// Errors:  `invalid_argument` for another size than that of the others, and for a rank that
   ///          there is not; `already_exists` naming the process that has the rank;
   ///          `permission_denied` for a group of another user; `deadline_exceeded` naming the ranks
-  ///          that did not come; `busy` when groups have all of `groups.memory`; `unsupported` for a
-  ///          node on another host; `unavailable`.
+  ///          that did not come; `busy` when groups have all of `groups.memory`; `unsupported` for
+  ///          a node on another host; `unavailable`.
   future<broadcast_group> join_group(const std::string& name, const group_options& options) const;
 
   /// Returns the providers of the cluster.

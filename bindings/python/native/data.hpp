@@ -86,7 +86,8 @@ PyObject* open_stream_reader(millrace_client* client, PyObject* args);
 PyObject* make_publisher(millrace_client* client, PyObject* args);
 PyObject* make_follower(millrace_client* client, PyObject* args);
 
-/// The method of clients for groups: (name, rank, size, node, who, timeout), which begins a request.
+/// The method of clients for groups: (name, rank, size, node, who, timeout), which begins a
+/// request.
 PyObject* begin_join_group(millrace_client* client, PyObject* args);
 PyObject* box_group(millrace_group* group);
 

@@ -124,8 +124,7 @@ PyMODINIT_FUNC PyInit__native() {
   pthread_atfork(nullptr, nullptr, [] { coming_back = 0; });
   for (auto add :
        {add_tensors, add_layers, add_view, add_request, add_queue, add_client, add_node,
-        add_checkpointer, add_watch, add_sets, add_loaders, add_streams, add_weights,
-        add_groups})
+        add_checkpointer, add_watch, add_sets, add_loaders, add_streams, add_weights, add_groups})
     if (!add(module.get()))
       return nullptr;
   return module.release();
