@@ -56,6 +56,11 @@ result<ring_ptr> make_ring(
   return out;
 }
 
+std::uint64_t bytes_of_ring(const group_options& options) {
+  return transport::ring_bytes(
+    ring_shape_for(options, std::max<std::uint32_t>(options.members_max, 2)));
+}
+
 template <class Reply>
 struct waiting_member {
   time_point until;
@@ -70,6 +75,7 @@ struct live_group {
   bool is_making = false;                                       // a ring for the next epoch
   std::map<std::uint64_t, waiting_member<group_epoch>> waiting; // by lease
   std::map<std::uint64_t, waiting_member<group_news>> hearing;  // by lease
+  group_epoch current = {};                                     // without a lease
 };
 using group_ptr = std::shared_ptr<live_group>;
 
@@ -78,6 +84,7 @@ struct group_lease {
   caf::actor_addr through; // the actor that asked for the connection; may be null
   group_ptr of;
   region_key mark;
+  std::shared_ptr<void> place;
 };
 
 group_news news_of(const status& over) {
@@ -130,6 +137,9 @@ private:
     if (auto bad = check(request); !bad.ok())
       return to_caf_error(bad);
     auto through = watch_asker();
+    auto place = leases_left_->lend(request.from.holder);
+    if (!place)
+      return to_caf_error(place.error());
     auto group = find_or_make(request);
     if (!group)
       return to_caf_error(group.error());
@@ -139,15 +149,20 @@ private:
       forget_if_empty(**group);
       return to_caf_error(bad);
     }
-    leases_.emplace(lease, group_lease{request.from.peer, through, *group, request.mark});
+    leases_.emplace(
+      lease, group_lease{request.from.peer, through, *group, request.mark, std::move(*place)});
     return wait(**group, lease, request.patience_ms);
   }
 
   status check(const join_group_request& request) const {
     if (auto bad = validate_model_name(request.name); !bad.ok())
       return bad.within("a group");
-    if (deps_.options.memory_bytes == 0)
-      return {errc::unsupported, "{} has no memory for groups (groups.memory)", deps_.name};
+    if (auto least = bytes_of_ring(deps_.options); deps_.options.memory_bytes < least)
+      return {
+        errc::unsupported,
+        "{} has {} bytes for groups (groups.memory), and a ring needs {} "
+        "(groups.ring)",
+        deps_.name, deps_.options.memory_bytes, least};
     if (request.size < 1 || request.size > deps_.options.members_max)
       return {
         errc::invalid_argument, "group {} of {} members: 1 to {} (groups.members_max)",
@@ -161,8 +176,8 @@ private:
     auto who = owner_of(request.from);
     auto [at, made] = groups_.try_emplace(request.name);
     if (made)
-      at->second = std::make_shared<live_group>(
-        live_group{{request.name, request.size}, who, request.from.holder, nullptr, false, {}, {}});
+      at->second = std::make_shared<live_group>(live_group{
+        {request.name, request.size}, who, request.from.holder, nullptr, false, {}, {}, {}});
     if (at->second->owner != who)
       return fail(
         errc::permission_denied,
@@ -177,6 +192,12 @@ private:
     if (found == leases_.end())
       return to_caf_error(unknown());
     auto& group = *found->second.of;
+    // The answer that told it of this epoch was lost.
+    if (request.epoch + 1 == group.roll.epoch() && group.roll.has(request.lease)) {
+      auto out = group.current;
+      out.lease = request.lease;
+      return out;
+    }
     if (auto bad = group.roll.renew(request.lease, request.epoch); !bad.ok())
       return to_caf_error(bad);
     return wait(group, request.lease, request.patience_ms);
@@ -225,7 +246,9 @@ private:
     auto members = group.roll.waiting().size();
     if (members == 1)
       return begin(group, nullptr);
-    auto place = deps_.rings->lend(group.holder);
+    // A group has one place, whatever becomes of its former ring.
+    auto place = group.ring ? result<std::shared_ptr<void>>{group.ring->place}
+                            : deps_.rings->lend(group.holder);
     if (!place)
       return refuse_waiting(group, place.error());
     group.is_making = true;
@@ -278,6 +301,7 @@ private:
     auto former = std::exchange(group.ring, std::move(ring));
     group.roll.begin();
     out.epoch = group.roll.epoch();
+    group.current = out;
     tell_over(group, {errc::cancelled, "group {} goes on in another epoch", group.roll.name()});
     if (former)
       former->end();
@@ -326,6 +350,8 @@ private:
 
   void lose(std::uint64_t lease, const std::string& why) {
     auto node = leases_.extract(lease);
+    if (!node)
+      return; // forgotten with another one that went
     auto group = node.mapped().of;
     if (auto one = group->waiting.extract(lease))
       one.mapped().answer(fail(errc::cancelled, "the member left group {}", group->roll.name()));
@@ -335,9 +361,9 @@ private:
     group->roll.lose(lease, why);
     if (auto& over = group->roll.over(); !over.ok() && !was_over) {
       log().info("group epoch is over name={} why=\"{}\"", group->roll.name(), over.detail());
-      tell_over(*group, over);
       if (group->ring)
-        group->ring->end();
+        group->ring->end(); // roots send nothing more
+      tell_over(*group, over);
     }
     begin_if_complete(*group);
     forget_if_empty(*group);
@@ -375,6 +401,8 @@ private:
   }
 
   const group_keeper_deps deps_;
+  const std::shared_ptr<lent_places> leases_left_ = std::make_shared<lent_places>(
+    deps_.options.leases_max, "memberships in groups (groups.leases_max)");
   std::map<std::string, group_ptr> groups_;
   std::map<std::uint64_t, group_lease> leases_;
   open_answers owed_;
@@ -383,9 +411,8 @@ private:
 } // namespace
 
 std::shared_ptr<lent_places> places_for_rings(const group_options& options) {
-  auto size_bytes = transport::ring_bytes(ring_shape_for(options, options.members_max));
   return std::make_shared<lent_places>(
-    options.memory_bytes / size_bytes, "rings of groups (groups.memory)");
+    options.memory_bytes / bytes_of_ring(options), "rings of groups (groups.memory)");
 }
 
 group_keeper_actor spawn_group_keeper(caf::actor_system& system, group_keeper_deps deps) {

@@ -23,6 +23,9 @@ key_table<actors::group_options> keys_of() {
       "chunk", 4 * kib, 64 * mib,
       "bytes that pass through a ring at a time, rounded down to a power of two"))),
     key<&o::members_max>(expert(count("members_max", 1, 1024, "members of one group"))),
+    key<&o::leases_max>(expert(count(
+      "leases_max", 1, 1u << 24,
+      "memberships in groups, which processes share; more get the answer `busy`"))),
   });
   return {rows};
 }

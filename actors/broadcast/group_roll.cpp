@@ -105,6 +105,8 @@ void group_roll::begin() {
 }
 
 std::string group_roll::missing() const {
+  if (may_begin())
+    return "all have come, and the memory for the epoch is still being made";
   std::vector<std::uint32_t> ranks;
   if (was_begun()) {
     for (auto& [rank, one] : members_)

@@ -76,9 +76,9 @@ public:
 
   const std::string& name() const noexcept;
   std::uint32_t rank() const noexcept;
-  /// Returns the number of the epoch, from 1 on.
+  /// Returns the number of the epoch, from 1 on; 0 in a forked child.
   std::uint64_t epoch() const;
-  /// Returns the members of the epoch, by rank.
+  /// Returns the members of the epoch, by rank; none in a forked child.
   std::vector<group_rank> members() const;
 
   /// Gives the tensors of `root` to all other members, into their tensors. Those of all members
@@ -100,7 +100,8 @@ public:
     std::vector<tensor_view> tensors, const broadcast_options& options = {}) const;
 
   /// Begins a new epoch with all members that are left, and those that wait to join. All of them
-  /// call it; until then the call waits. Broadcasts that are under way here fail with `cancelled`.
+  /// call it; until then the call waits. Broadcasts that are under way here fail with `cancelled`,
+  /// and so do those that begin before it has ended. After an error the epoch goes on as it was.
   /// Errors:  `deadline_exceeded` naming who has not called it; `unavailable` when the node that
   ///          keeps the group is gone; `busy` for a second call at once.
   future<void> renew(std::chrono::milliseconds timeout = {}) const;

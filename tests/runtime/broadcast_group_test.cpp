@@ -141,6 +141,8 @@ BOOST_AUTO_TEST_CASE(a_node_in_this_process_has_members_too) {
 
 BOOST_AUTO_TEST_CASE(a_group_of_one_is_ready_at_once) {
   group_node at{1};
+  std::vector<std::byte> bytes(5 * chunk);
+  BOOST_TEST(begin(at.members[0], bytes, 0).ready());
   broadcast_from(at.members, 0, 5 * chunk);
 }
 
@@ -238,6 +240,22 @@ BOOST_AUTO_TEST_CASE(a_root_that_does_not_come_is_named) {
   BOOST_TEST((code_of(begin(at.members[0], from, 0)) == errc::ok));
   broadcast_from(at.members, 0, 3 * chunk);
   BOOST_TEST((to == std::vector<std::byte>(100)));
+}
+
+BOOST_AUTO_TEST_CASE(each_broadcast_has_its_own_deadline) {
+  group_node at{2};
+  std::vector<std::byte> to(100), more(100);
+  auto waits = begin(at.members[1], to, 0);
+  auto first = begin(at.members[1], to, 0, short_time);
+  std::this_thread::sleep_for(50ms);
+  auto second = begin(at.members[1], more, 0, short_time);
+  BOOST_TEST((code_of(second) == errc::deadline_exceeded));
+  BOOST_TEST(says(words_of(second), "it waits for broadcast 0: rank 0"), words_of(second));
+  BOOST_TEST((code_of(first) == errc::deadline_exceeded));
+  BOOST_TEST(!waits.ready());
+  // One that has failed already is the first one.
+  waits.cancel();
+  BOOST_TEST((code_of(begin(at.members[1], more, 0, short_time)) == errc::deadline_exceeded));
 }
 
 BOOST_AUTO_TEST_CASE(tensors_of_another_size_are_refused_and_the_next_broadcast_is_whole) {
@@ -359,12 +377,40 @@ BOOST_AUTO_TEST_CASE(who_does_not_go_on_is_named) {
   auto renewed = at.members[0].renew(short_time);
   BOOST_TEST((code_of(renewed) == errc::deadline_exceeded));
   BOOST_TEST(says(words_of(renewed), "ranks 1, 2 have not asked to go on with epoch 2"));
+  broadcast_from(at.members, 0, 5 * chunk); // the epoch goes on
   std::vector<future<void>> all;
   for (auto& one : at.members)
     all.push_back(one.renew(long_time));
   for (auto& one : all)
     BOOST_TEST((code_of(one) == errc::ok), words_of(one));
   broadcast_from(at.members, 2, 5 * chunk);
+}
+
+BOOST_AUTO_TEST_CASE(a_root_that_renews_gives_its_broadcast_up) {
+  group_node at{2};
+  auto from = pattern(40 * chunk, 1);
+  std::vector<std::byte> to(from.size());
+  auto sent = begin(at.members[0], from, 0);
+  auto renewed = at.members[0].renew(long_time);
+  BOOST_TEST((code_of(sent) == errc::cancelled));
+  auto got = begin(at.members[1], to, 0);
+  BOOST_TEST((code_of(got) == errc::cancelled), words_of(got));
+  BOOST_TEST((code_of(begin(at.members[0], from, 0)) == errc::cancelled));
+  BOOST_TEST((code_of(at.members[1].renew(long_time)) == errc::ok));
+  BOOST_TEST((code_of(renewed) == errc::ok));
+  broadcast_from(at.members, 0, 5 * chunk);
+}
+
+BOOST_AUTO_TEST_CASE(a_group_renews_in_the_memory_of_one_ring) {
+  group_node at{0, 5 * chunk};
+  at.clients = {at.connect(), at.connect()};
+  at.form("g");
+  for (int i = 0; i < 3; ++i) {
+    auto one = at.members[0].renew(long_time), two = at.members[1].renew(long_time);
+    BOOST_TEST((code_of(one) == errc::ok), words_of(one));
+    BOOST_TEST((code_of(two) == errc::ok), words_of(two));
+    broadcast_from(at.members, 1, 5 * chunk);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(who_does_not_join_is_named) {

@@ -82,16 +82,17 @@ std::shared_ptr<group_lane> group_lane::begin(
 
 void group_lane::stop(const status& why) {
   end(why);
+  std::thread own;
   {
     std::lock_guard guard{mutex_};
     stopping_ = true;
+    own.swap(thread_);
   }
   changed_.notify_all();
   nudge();
-  if (!thread_.joinable())
-    return;
   // A continuation of a broadcast may drop the group.
-  thread_.get_id() == std::this_thread::get_id() ? thread_.detach() : thread_.join();
+  if (own.joinable())
+    own.get_id() == std::this_thread::get_id() ? own.detach() : own.join();
 }
 
 future<broadcast_receipt> group_lane::add(
@@ -117,8 +118,10 @@ future<broadcast_receipt> group_lane::add(
   auto is_first = false;
   {
     std::lock_guard guard{mutex_};
-    if (!ended_.ok())
-      return ready_future<broadcast_receipt>(fail(ended_));
+    if (auto& why = ended_.ok() ? paused_ : ended_; !why.ok())
+      return ready_future<broadcast_receipt>(fail(why));
+    if (!ring_) // this member is alone
+      return ready_future<broadcast_receipt>(receipt_of(*b, last_number_++));
     if (queue_.size() == waiting_max)
       return ready_future<broadcast_receipt>(fail(
         errc::busy, "{} broadcasts of group {} wait; wait for one of them", waiting_max,
@@ -133,7 +136,26 @@ future<broadcast_receipt> group_lane::add(
   if (is_over_ || (is_first && b->bytes.size_bytes() <= at_once_max))
     if (turn mine{*this}; mine)
       settle();
+  if (!is_first)
+    nudge(); // who waits at the ring may have to wait less long
   return b->done.get_future();
+}
+
+void group_lane::pause(const status& why) {
+  std::deque<broadcast_ptr> all;
+  {
+    std::lock_guard guard{mutex_};
+    paused_ = why;
+    all = queue_;
+  }
+  for (auto& b : all)
+    fail_one(*b, why);
+  attend();
+}
+
+void group_lane::resume() {
+  std::lock_guard guard{mutex_};
+  paused_ = {};
 }
 
 void group_lane::end(const status& why) {
@@ -166,8 +188,9 @@ void group_lane::over(const status& why) {
 
 // Goes on, and fails what cannot.
 group_lane::blocked_on group_lane::settle() {
+  auto was_over = is_over_.load(); // before the look at what lies in the ring
   auto blocked = go_on();
-  if (blocked == blocked_on::nothing || !is_over_)
+  if (blocked == blocked_on::nothing || blocked == blocked_on::the_caller || !was_over)
     return blocked;
   std::deque<broadcast_ptr> all;
   status why;
@@ -190,13 +213,13 @@ group_lane::broadcast_ptr group_lane::first() const {
 group_lane::blocked_on group_lane::go_on() {
   auto blocked = blocked_on::nothing;
   while (auto b = first()) {
-    if (!ring_) // this member is alone
-      b->is_over = true;
-    else
-      blocked = b->sends ? send(*b) : receive(*b);
+    blocked = b->sends ? send(*b) : receive(*b);
     if (!b->is_over)
       break;
     finish(b);
+    blocked = blocked_on::nothing;
+    if (leaves_ && (*leaves_)())
+      return blocked_on::the_caller;
   }
   return blocked;
 }
@@ -204,7 +227,7 @@ group_lane::blocked_on group_lane::go_on() {
 // The first chunk says that there is a broadcast, even one without bytes.
 group_lane::blocked_on group_lane::send(broadcast& b) {
   for (auto next = ring_->position(); !b.is_over; ++next) {
-    if (is_over_)
+    if (is_over_ || ring_->ended())
       return blocked_on::space; // some member would not get it
     // Another member may take itself for the root, too. The first one is.
     if (b.passed == 0 && !ring_->claim(next)) {
@@ -238,6 +261,8 @@ group_lane::blocked_on group_lane::send(broadcast& b) {
       head.kind = b.is_over ? last : more_follow;
     }
     ring_->publish(next, head);
+    if (!b.is_over && must_pause(b))
+      return blocked_on::the_caller;
   }
   return blocked_on::nothing;
 }
@@ -253,8 +278,17 @@ group_lane::blocked_on group_lane::receive(broadcast& b) {
       return damaged({errc::protocol_error, "chunk {} belongs to another broadcast", next});
     b.is_over = take(b, next, **head);
     ring_->done(next);
+    if (!b.is_over && must_pause(b))
+      return blocked_on::the_caller;
   }
   return blocked_on::nothing;
+}
+
+// Chunks may come without a pause.
+bool group_lane::must_pause(broadcast& b) {
+  if (steady_clock::now() >= b.deadline && !b.done.get_future().ready())
+    fail_one(b, late(b));
+  return (leaves_ && (*leaves_)()) || stopping_;
 }
 
 // Nothing that comes after it can be believed.
@@ -288,7 +322,8 @@ bool group_lane::take(broadcast& b, std::uint64_t number, const chunk_head& head
       head.total_bytes,
       b.bytes.size_bytes()};
   else if (
-    head.offset != b.passed || head.payload_bytes > head.total_bytes - b.passed ||
+    head.kind > given_up || head.offset != b.passed ||
+    head.payload_bytes > head.total_bytes - b.passed ||
     (head.kind == last && head.payload_bytes != head.total_bytes - b.passed))
     bad = {
       errc::protocol_error, "broadcast {} of group {} has other bytes than it should", b.number,
@@ -314,14 +349,18 @@ void group_lane::finish(const broadcast_ptr& b) {
     if (!queue_.empty() && queue_.front() == b)
       queue_.pop_front();
   }
-  broadcast_receipt receipt;
-  receipt.number = b->number;
-  receipt.size_bytes = b->bytes.size_bytes();
-  receipt.chunk_bytes = ring_ ? ring_->shape().chunk_bytes : 0;
-  receipt.measured_s = seconds_since(b->begun);
-  receipt.predicted_s =
-    actors::shared_host_s({}, who_.members.size(), static_cast<double>(receipt.size_bytes));
-  b->done.set(receipt);
+  b->done.set(receipt_of(*b, b->number));
+}
+
+broadcast_receipt group_lane::receipt_of(const broadcast& b, std::uint64_t number) const {
+  broadcast_receipt out;
+  out.number = number;
+  out.size_bytes = b.bytes.size_bytes();
+  out.chunk_bytes = ring_ ? ring_->shape().chunk_bytes : 0;
+  out.measured_s = seconds_since(b.begun);
+  out.predicted_s =
+    actors::shared_host_s({}, who_.members.size(), static_cast<double>(out.size_bytes));
+  return out;
 }
 
 void group_lane::fail_one(broadcast& b, const status& why) {
@@ -411,15 +450,20 @@ void group_lane::wait(blocked_on what, time_point until) {
 bool group_lane::step(time_point until) {
   auto blocked = settle();
   fail_late();
-  if (blocked != blocked_on::nothing)
+  if (blocked == blocked_on::chunk || blocked == blocked_on::space)
     wait(blocked, std::min(until, next_deadline()));
   return blocked != blocked_on::nothing;
 }
 
 void group_lane::help(const std::function<bool()>& done, time_point deadline) {
   turn mine{*this};
-  while (mine && !done() && steady_clock::now() < deadline && step(deadline)) {
+  if (!mine)
+    return;
+  std::function<bool()> leaves = [&] { return done() || steady_clock::now() >= deadline; };
+  leaves_ = &leaves;
+  while (!leaves() && step(deadline)) {
   }
+  leaves_ = nullptr;
 }
 
 void group_lane::nudge() noexcept {

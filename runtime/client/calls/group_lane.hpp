@@ -44,7 +44,7 @@ public:
   /// `ring`: none for a member that is alone.
   static std::shared_ptr<group_lane> begin(
     lane_members who, std::unique_ptr<transport::chunk_ring> ring);
-  /// Ends the lane and waits for its thread, unless that is the caller.
+  /// Ends the lane. The first call waits for its thread, unless that is the caller.
   void stop(const status& why);
 
   const lane_members& who() const noexcept { return who_; }
@@ -53,8 +53,12 @@ public:
     transport::gather_list bytes, std::uint32_t root, time_point deadline);
   /// Ends all broadcasts, and those to come, with an error. The first one counts.
   void end(const status& why);
+  /// Fails all broadcasts, and those to come until `resume`. What others expect of this member is
+  /// still done: a broadcast of its own is given up in the ring, and others are read.
+  void pause(const status& why);
+  void resume();
   /// The epoch is over. What lies in the ring is still received: a root may have gone after it sent
-  /// all. So those that are left agree on what was broadcast. The rest fails with `why`.
+  /// all. So those that are left agree on what it had sent. The rest fails with `why`.
   void over(const status& why);
 
   void help(const std::function<bool()>& done, time_point deadline) override;
@@ -66,8 +70,8 @@ private:
   using broadcast_ptr = std::shared_ptr<broadcast>;
   class turn;
 
-  // What the lane waits for at `next_`.
-  enum class blocked_on : std::uint8_t { nothing, chunk, space };
+  // What the lane waits for. `the_caller`: nothing, but who drives it wants to leave.
+  enum class blocked_on : std::uint8_t { nothing, chunk, space, the_caller };
 
   group_lane(lane_members who, std::unique_ptr<transport::chunk_ring> ring)
     : who_(std::move(who)), ring_(std::move(ring)) {}
@@ -79,9 +83,11 @@ private:
   bool take(broadcast& b, std::uint64_t number, const transport::chunk_head& head);
   blocked_on damaged(const status& why);
   void wait(blocked_on what, time_point until);
+  bool must_pause(broadcast& b);
   bool step(time_point until);
   blocked_on settle();
   void finish(const broadcast_ptr& b);
+  broadcast_receipt receipt_of(const broadcast& b, std::uint64_t number) const;
 
   void fail_one(broadcast& b, const status& why);
   void fail_late();
@@ -94,14 +100,15 @@ private:
 
   const lane_members who_;
   const std::unique_ptr<transport::chunk_ring> ring_;
-  std::atomic<bool> taken_ = false; // the turn
+  std::atomic<bool> taken_ = false;               // the turn
+  const std::function<bool()>* leaves_ = nullptr; // whether who drives it wants to; with the turn
   std::atomic<bool> is_over_ = false;
 
   mutable std::mutex mutex_; // of the members below
   std::condition_variable changed_;
   std::deque<broadcast_ptr> queue_;
   std::uint64_t last_number_ = 0;
-  status ended_, over_; // ok: it has not, and is not
+  status ended_, paused_, over_; // ok: it has not, and is not
   std::atomic<bool> stopping_ = false;
   bool attended_ = false, sleeps_ = false;
   std::thread thread_;

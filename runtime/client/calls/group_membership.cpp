@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace millrace::runtime {
@@ -21,6 +22,11 @@ constexpr std::uint32_t news_ms = 60'000, news_answer_ms = 90'000;
 // The keeper names who is missing some time after the patience is over: it looks four times a
 // second.
 constexpr std::uint32_t answer_ms = 2'000;
+constexpr std::chrono::milliseconds hears_again_after{500};
+
+std::uint32_t with_answer(std::uint32_t patience_ms) {
+  return patience_ms + std::min(answer_ms, UINT32_MAX - patience_ms);
+}
 
 result<std::string> node_of(const client_core& core, const group_options& options) {
   auto& where = core.where();
@@ -67,7 +73,7 @@ void group_membership::join(
   request.size = options.size;
   request.who = options.who.empty() ? fmt::format("process {}", this_process()) : options.who;
   request.patience_ms = core->timeout_ms(options.timeout);
-  request.timeout_ms = request.patience_ms + answer_ms;
+  request.timeout_ms = with_answer(request.patience_ms);
   request.mark = mark;
   self->closing_ = core->when_closed([weak = std::weak_ptr{self}] {
     if (auto alive = weak.lock())
@@ -149,7 +155,12 @@ status group_membership::take(actors::group_epoch epoch, std::unique_ptr<chunk_r
   for (auto& one : epoch.members)
     who.members.push_back({one.rank, one.who});
   who.self = *who.place_of(options_.rank);
-  auto begun = group_lane::begin(std::move(who), std::move(ring));
+  std::shared_ptr<group_lane> begun;
+  try {
+    begun = group_lane::begin(std::move(who), std::move(ring));
+  } catch (const std::system_error& e) {
+    return {errc::no_space, "group {}: no thread for it: {}", name_, e.what()};
+  }
   {
     std::lock_guard guard{mutex_};
     if (!left_) {
@@ -187,6 +198,13 @@ void group_membership::hear(std::uint64_t epoch) {
 void group_membership::on_news(std::uint64_t epoch, const result<actors::group_news>& news) {
   if (news && !news->is_over)
     return hear(epoch);
+  // The keeper still counts this member in.
+  auto code = news ? errc::ok : news.error().code();
+  if (code == errc::busy || code == errc::deadline_exceeded)
+    return core_->at(steady_clock::now() + hears_again_after, [weak = weak_from_this(), epoch] {
+      if (auto self = weak.lock())
+        self->hear(epoch);
+    });
   std::shared_ptr<group_lane> over;
   {
     std::lock_guard guard{mutex_};
@@ -211,11 +229,15 @@ std::shared_ptr<group_lane> group_membership::lane() const {
 }
 
 std::uint64_t group_membership::epoch() const {
+  if (!core_->refusal().ok())
+    return 0;
   std::lock_guard guard{mutex_};
   return epoch_;
 }
 
-std::vector<group_rank> group_membership::members() const { return lane()->who().members; }
+std::vector<group_rank> group_membership::members() const {
+  return core_->refusal().ok() ? lane()->who().members : std::vector<group_rank>{};
+}
 
 future<broadcast_receipt> group_membership::broadcast(
   const std::vector<tensor_view>& tensors, const broadcast_options& options) {
@@ -255,9 +277,9 @@ future<void> group_membership::renew(std::chrono::milliseconds timeout) {
     request.lease = lease_;
     request.epoch = epoch_;
   }
-  former->end({errc::cancelled, "group {} goes on in another epoch", name_});
+  former->pause({errc::cancelled, "group {} goes on in another epoch", name_});
   request.patience_ms = core_->timeout_ms(timeout);
-  request.timeout_ms = request.patience_ms + answer_ms;
+  request.timeout_ms = with_answer(request.patience_ms);
   auto done = core_->make_promise<void>();
   auto ended = [self = shared_from_this(), done](const result<void>& outcome) {
     {
@@ -268,8 +290,10 @@ future<void> group_membership::renew(std::chrono::milliseconds timeout) {
   };
   ask(std::move(request))
     .chain([self = shared_from_this(), former, ended](const result<actors::group_epoch>& next) {
-      if (!next)
+      if (!next) {
+        former->resume();
         return ended(fail(self->explained(next.error())));
+      }
       former->stop({errc::cancelled, "group {} goes on in another epoch", self->name_});
       self->enter(*next, ended);
     });
