@@ -91,6 +91,10 @@ group_news news_of(const status& over) {
   return {!over.ok(), static_cast<std::uint8_t>(over.code()), std::string{over.detail()}};
 }
 
+status goes_on(const live_group& group) {
+  return {errc::cancelled, "group {} goes on in another epoch", group.roll.name()};
+}
+
 class group_keeper : public provider_actor<group_keeper_actor> {
 public:
   group_keeper(caf::actor_config& config, group_keeper_deps deps)
@@ -218,7 +222,7 @@ private:
       return to_caf_error(unknown());
     auto& group = *found->second.of;
     if (request.epoch != group.roll.epoch())
-      return news_of({errc::cancelled, "group {} goes on in another epoch", group.roll.name()});
+      return news_of(goes_on(group));
     if (!group.roll.over().ok())
       return news_of(group.roll.over());
     if (group.hearing.contains(request.lease))
@@ -302,7 +306,7 @@ private:
     group.roll.begin();
     out.epoch = group.roll.epoch();
     group.current = out;
-    tell_over(group, {errc::cancelled, "group {} goes on in another epoch", group.roll.name()});
+    tell_over(group, goes_on(group));
     if (former)
       former->end();
     drop_ring(std::move(former));

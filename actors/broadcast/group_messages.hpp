@@ -4,6 +4,7 @@
 
 #include <millrace/actors/service.hpp>
 #include <millrace/core/bulk_handle.hpp>
+#include <millrace/core/group_rank.hpp>
 
 #include <cstdint>
 #include <string>
@@ -26,15 +27,6 @@ struct join_group_request {
   asker from = {};
 };
 MILLRACE_INSPECT(join_group_request, x.name, x.rank, x.size, x.who, x.patience_ms, x.mark)
-
-/// One member of an epoch.
-struct group_rank {
-  std::uint32_t rank = 0;
-  std::string who;
-
-  friend bool operator==(const group_rank&, const group_rank&) = default;
-};
-MILLRACE_INSPECT(group_rank, x.rank, x.who)
 
 /// An epoch of a group as one member has it: its members do not change.
 struct group_epoch {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <millrace/core/future.hpp>
+#include <millrace/core/group_rank.hpp>
 #include <millrace/core/status.hpp>
 #include <millrace/core/tensor_view.hpp>
 
@@ -27,14 +28,6 @@ struct group_options {
   /// How errors call this member. Empty: its process number.
   std::string who = {};
   std::chrono::milliseconds timeout{0}; // of joining; 0: the client's request timeout
-};
-
-/// One process of a group.
-struct group_rank {
-  std::uint32_t rank = 0;
-  std::string who; // as it named itself
-
-  friend bool operator==(const group_rank&, const group_rank&) = default;
 };
 
 struct broadcast_options {

@@ -8,6 +8,7 @@ from . import _native
 from ._client import Client, milliseconds, native_of, rank_and_size, text_of
 from ._errors import Unavailable
 from ._future import Future, Stage
+from ._repository import receipt_of
 from ._scope import OfProcess, Scope
 from ._tensors import batch_of, checked, tensors_of
 
@@ -20,8 +21,8 @@ class BroadcastReceipt(NamedTuple):
 
 
 def _receipt_of(request: _native.Request) -> BroadcastReceipt:
-    receipt = request.receipt()
-    return BroadcastReceipt(receipt[3], receipt[5])
+    receipt = receipt_of(request)
+    return BroadcastReceipt(receipt.version, receipt.size_bytes)
 
 
 class Group(OfProcess, Scope):

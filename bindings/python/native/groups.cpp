@@ -43,8 +43,9 @@ PyObject* epoch(PyObject* self, PyObject*) {
 
 PyObject* ranks(PyObject* self, PyObject*) {
   auto* handle = value_of<group>(self).handle;
+  auto size = millrace_group_size(handle);
   ref list{PyList_New(0)};
-  for (std::size_t i = 0; list && i < millrace_group_size(handle); ++i) {
+  for (std::size_t i = 0; list && i < size; ++i) {
     std::uint32_t rank = 0;
     if (auto code = millrace_group_rank(handle, i, &rank); code != MILLRACE_OK)
       return fail(code);

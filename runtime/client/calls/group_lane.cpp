@@ -109,9 +109,7 @@ future<broadcast_receipt> group_lane::add(
     auto one = which.lock();
     if (!one)
       return;
-    std::unique_lock touching{one->touching};
-    one->dropped = true;
-    touching.unlock();
+    drop(*one);
     if (auto self = weak.lock())
       self->attend();
   }));
@@ -159,16 +157,13 @@ void group_lane::resume() {
 }
 
 void group_lane::end(const status& why) {
-  std::deque<broadcast_ptr> all;
   {
     std::lock_guard guard{mutex_};
     if (!ended_.ok())
       return;
     ended_ = why;
-    all.swap(queue_);
   }
-  for (auto& b : all)
-    fail_one(*b, why);
+  fail_all(why);
   changed_.notify_all();
   nudge();
 }
@@ -192,15 +187,7 @@ group_lane::blocked_on group_lane::settle() {
   auto blocked = go_on();
   if (blocked == blocked_on::nothing || blocked == blocked_on::the_caller || !was_over)
     return blocked;
-  std::deque<broadcast_ptr> all;
-  status why;
-  {
-    std::lock_guard guard{mutex_};
-    all.swap(queue_);
-    why = over_;
-  }
-  for (auto& b : all)
-    fail_one(*b, why);
+  fail_all(over_); // it does not change any more
   return blocked_on::nothing;
 }
 
@@ -286,8 +273,7 @@ group_lane::blocked_on group_lane::receive(broadcast& b) {
 
 // Chunks may come without a pause.
 bool group_lane::must_pause(broadcast& b) {
-  if (steady_clock::now() >= b.deadline && !b.done.get_future().ready())
-    fail_one(b, late(b));
+  fail_if_late(b, steady_clock::now());
   return (leaves_ && (*leaves_)()) || stopping_;
 }
 
@@ -363,12 +349,25 @@ broadcast_receipt group_lane::receipt_of(const broadcast& b, std::uint64_t numbe
   return out;
 }
 
+// Returns when its tensors are not touched any more.
+void group_lane::drop(broadcast& b) {
+  std::lock_guard touching{b.touching};
+  b.dropped = true;
+}
+
 void group_lane::fail_one(broadcast& b, const status& why) {
-  {
-    std::lock_guard touching{b.touching};
-    b.dropped = true;
-  }
+  drop(b);
   b.done.set(fail(why));
+}
+
+void group_lane::fail_all(const status& why) {
+  std::deque<broadcast_ptr> all;
+  {
+    std::lock_guard guard{mutex_};
+    all.swap(queue_);
+  }
+  for (auto& b : all)
+    fail_one(*b, why);
 }
 
 std::string group_lane::rank_at(std::uint32_t place) const {
@@ -395,7 +394,7 @@ std::string group_lane::whom_it_awaits(const broadcast& first) const {
 
 status group_lane::late(const broadcast& b) const {
   auto blocking = first();
-  if (!blocking || !ring_)
+  if (!blocking)
     return {errc::deadline_exceeded, "broadcast {} of group {}", b.number, who_.group};
   auto before = blocking->number == b.number
     ? std::string{}
@@ -409,6 +408,11 @@ status group_lane::late(const broadcast& b) const {
     whom_it_awaits(*blocking)};
 }
 
+void group_lane::fail_if_late(broadcast& b, time_point now) {
+  if (now >= b.deadline && !b.done.get_future().ready())
+    fail_one(b, late(b));
+}
+
 void group_lane::fail_late() {
   std::vector<broadcast_ptr> all;
   auto now = steady_clock::now();
@@ -418,8 +422,7 @@ void group_lane::fail_late() {
       queue_, std::back_inserter(all), [&](auto& b) { return b->deadline <= now; });
   }
   for (auto& b : all)
-    if (!b->done.get_future().ready())
-      fail_one(*b, late(*b));
+    fail_if_late(*b, now);
 }
 
 time_point group_lane::next_deadline() const {

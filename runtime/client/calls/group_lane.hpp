@@ -89,7 +89,10 @@ private:
   void finish(const broadcast_ptr& b);
   broadcast_receipt receipt_of(const broadcast& b, std::uint64_t number) const;
 
-  void fail_one(broadcast& b, const status& why);
+  static void drop(broadcast& b);
+  static void fail_one(broadcast& b, const status& why);
+  void fail_all(const status& why);
+  void fail_if_late(broadcast& b, time_point now);
   void fail_late();
   status late(const broadcast& b) const;
   std::string whom_it_awaits(const broadcast& first) const;

@@ -101,7 +101,7 @@ status group_membership::check(const actors::group_epoch& epoch) const {
   auto& all = epoch.members;
   auto in_order =
     std::ranges::adjacent_find(all, [](auto& a, auto& b) { return a.rank >= b.rank; });
-  auto mine = std::ranges::find(all, options_.rank, &actors::group_rank::rank);
+  auto mine = std::ranges::find(all, options_.rank, &group_rank::rank);
   if (epoch.lease == 0 || in_order != all.end() || mine == all.end())
     return {errc::protocol_error, "group {}: its node names members that cannot be", name_};
   if (all.size() == 1)
@@ -114,7 +114,7 @@ status group_membership::check(const actors::group_epoch& epoch) const {
   return {};
 }
 
-void group_membership::enter(actors::group_epoch epoch, completion<void> done) {
+void group_membership::enter(const actors::group_epoch& epoch, completion<void> done) {
   {
     std::lock_guard guard{mutex_};
     lease_ = epoch.lease; // it is given back in any case
@@ -122,44 +122,37 @@ void group_membership::enter(actors::group_epoch epoch, completion<void> done) {
   }
   if (auto bad = check(epoch); !bad.ok())
     return done(fail(bad));
-  if (epoch.members.size() == 1) {
-    auto bad = take(std::move(epoch), nullptr);
-    return done(bad.ok() ? result<void>{} : fail(bad));
-  }
-  auto ring = epoch.ring;
+  lane_members who{name_, epoch.members, 0};
+  who.self = *who.place_of(options_.rank);
+  if (who.members.size() == 1)
+    return done(take(epoch.epoch, std::move(who), nullptr));
   core_->runs_on()->fabric()->map(
-    ring, access_mode::write,
-    [self = shared_from_this(), epoch = std::move(epoch),
+    epoch.ring, access_mode::write,
+    [self = shared_from_this(), number = epoch.epoch, shape = shape_of(epoch), who = std::move(who),
      done = std::move(done)](const result<transport::mapped_region>& mapped) mutable {
       if (!mapped)
         return done(fail(mapped.error().within(fmt::format(
           "group {}: mapping its ring; all members must be on the host of node {}", self->name_,
           self->node_))));
-      auto self_at =
-        std::ranges::find(epoch.members, self->options_.rank, &actors::group_rank::rank);
-      auto ring = chunk_ring::attach(
-        {mapped->writable, mapped->size_bytes}, mapped->hold,
-        static_cast<std::uint32_t>(self_at - epoch.members.begin()));
-      auto bad = ring ? status{} : ring.error().within("group " + self->name_);
-      if (bad.ok() && (*ring)->shape() != shape_of(epoch))
-        bad = {errc::protocol_error, "group {}: its ring has another shape", self->name_};
-      if (bad.ok())
-        bad = self->take(std::move(epoch), std::move(*ring));
-      done(bad.ok() ? result<void>{} : fail(bad));
+      auto ring =
+        chunk_ring::attach({mapped->writable, mapped->size_bytes}, mapped->hold, who.self);
+      if (!ring)
+        return done(fail(ring.error().within("group " + self->name_)));
+      if ((*ring)->shape() != shape)
+        return done(
+          fail(errc::protocol_error, "group {}: its ring has another shape", self->name_));
+      done(self->take(number, std::move(who), std::move(*ring)));
     });
 }
 
 // Takes an epoch that has begun.
-status group_membership::take(actors::group_epoch epoch, std::unique_ptr<chunk_ring> ring) {
-  lane_members who{name_, {}, 0};
-  for (auto& one : epoch.members)
-    who.members.push_back({one.rank, one.who});
-  who.self = *who.place_of(options_.rank);
+result<void> group_membership::take(
+  std::uint64_t epoch, lane_members who, std::unique_ptr<chunk_ring> ring) {
   std::shared_ptr<group_lane> begun;
   try {
     begun = group_lane::begin(std::move(who), std::move(ring));
   } catch (const std::system_error& e) {
-    return {errc::no_space, "group {}: no thread for it: {}", name_, e.what()};
+    return fail(errc::no_space, "group {}: no thread for it: {}", name_, e.what());
   }
   {
     std::lock_guard guard{mutex_};
@@ -169,11 +162,10 @@ status group_membership::take(actors::group_epoch epoch, std::unique_ptr<chunk_r
     }
   }
   if (begun) {
-    status gone{errc::cancelled, "this process left group {}", name_};
-    begun->stop(gone);
-    return gone;
+    begun->stop(left());
+    return fail(left());
   }
-  hear(epoch.epoch);
+  hear(epoch);
   return {};
 }
 
@@ -214,6 +206,14 @@ void group_membership::on_news(std::uint64_t epoch, const result<actors::group_n
   if (over)
     over->over(
       news ? status{errc_from_wire(news->code), "{}", news->why} : explained(news.error()));
+}
+
+status group_membership::left() const {
+  return {errc::cancelled, "this process left group {}", name_};
+}
+
+status group_membership::renewed() const {
+  return {errc::cancelled, "group {} goes on in another epoch", name_};
 }
 
 // Without the node there is no group any more.
@@ -270,14 +270,14 @@ future<void> group_membership::renew(std::chrono::milliseconds timeout) {
   {
     std::lock_guard guard{mutex_};
     if (left_)
-      return ready_future<void>(fail(errc::cancelled, "this process left group {}", name_));
+      return ready_future<void>(fail(left()));
     if (std::exchange(renewing_, true))
       return ready_future<void>(fail(errc::busy, "group {}: another call renews it", name_));
     former = lane_;
     request.lease = lease_;
     request.epoch = epoch_;
   }
-  former->pause({errc::cancelled, "group {} goes on in another epoch", name_});
+  former->pause(renewed());
   request.patience_ms = core_->timeout_ms(timeout);
   request.timeout_ms = with_answer(request.patience_ms);
   auto done = core_->make_promise<void>();
@@ -294,7 +294,7 @@ future<void> group_membership::renew(std::chrono::milliseconds timeout) {
         former->resume();
         return ended(fail(self->explained(next.error())));
       }
-      former->stop({errc::cancelled, "group {} goes on in another epoch", self->name_});
+      former->stop(self->renewed());
       self->enter(*next, ended);
     });
   return done.get_future();
@@ -328,7 +328,7 @@ future<void> group_membership::end(const status& why) {
 future<void> group_membership::leave() {
   if (auto refused = core_->refused<void>())
     return *refused;
-  return end({errc::cancelled, "this process left group {}", name_});
+  return end(left());
 }
 
 // In a forked child everything belongs to the parent.

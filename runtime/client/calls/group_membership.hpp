@@ -47,14 +47,17 @@ private:
 
   template <class Request>
   auto ask(Request request) const;
-  void enter(actors::group_epoch epoch, completion<void> done);
+  void enter(const actors::group_epoch& epoch, completion<void> done);
   status check(const actors::group_epoch& epoch) const;
-  status take(actors::group_epoch epoch, std::unique_ptr<transport::chunk_ring> ring);
+  result<void> take(
+    std::uint64_t epoch, lane_members who, std::unique_ptr<transport::chunk_ring> ring);
   void hear(std::uint64_t epoch);
   void on_news(std::uint64_t epoch, const result<actors::group_news>& news);
   std::shared_ptr<group_lane> lane() const;
   future<void> end(const status& why);
   status explained(const status& why) const;
+  status left() const;
+  status renewed() const;
 
   const std::shared_ptr<client_core> core_;
   const std::string name_;
