@@ -130,8 +130,11 @@ protected:
     for (auto& [number, lease] : leases_)
       if (lease.through == actor)
         gone.push_back(number);
+    // A node that stops ends the connections one after the other.
+    auto lost = loss_of(why);
+    auto code = lost.code() == errc::unavailable ? errc::unavailable : errc::peer_lost;
     for (auto number : gone)
-      lose(number, loss_of(why).to_string());
+      lose(number, lost.to_string(), code);
   }
 
 private:
@@ -352,7 +355,7 @@ private:
     }
   }
 
-  void lose(std::uint64_t lease, const std::string& why) {
+  void lose(std::uint64_t lease, const std::string& why, errc code = errc::peer_lost) {
     auto node = leases_.extract(lease);
     if (!node)
       return; // forgotten with another one that went
@@ -362,7 +365,7 @@ private:
     if (auto one = group->hearing.extract(lease))
       one.mapped().answer(group_news{});
     auto was_over = !group->roll.over().ok();
-    group->roll.lose(lease, why);
+    group->roll.lose(lease, why, code);
     if (auto& over = group->roll.over(); !over.ok() && !was_over) {
       log().info("group epoch is over name={} why=\"{}\"", group->roll.name(), over.detail());
       if (group->ring)

@@ -73,15 +73,13 @@ void group_roll::withdraw(std::uint64_t lease) {
     waiting_.erase(at);
 }
 
-void group_roll::lose(std::uint64_t lease, const std::string& why) {
+void group_roll::lose(std::uint64_t lease, const std::string& why, errc code) {
   withdraw(lease);
   auto at = find(members_, lease);
   if (at == members_.end())
     return;
   if (over_.ok())
-    over_ = {errc::peer_lost, "rank {} of group {} ({}) has gone: {}",
-             at->first,       name_,
-             at->second.who,  why};
+    over_ = {code, "rank {} of group {} ({}) has gone: {}", at->first, name_, at->second.who, why};
   members_.erase(at);
 }
 

@@ -40,8 +40,8 @@ public:
   status renew(std::uint64_t lease, std::uint64_t epoch);
   /// Takes back what waits: a process that has not joined yet is forgotten.
   void withdraw(std::uint64_t lease);
-  /// A process has gone. An epoch in which it was is over.
-  void lose(std::uint64_t lease, const std::string& why);
+  /// A process has gone. An epoch in which it was is over, with this error.
+  void lose(std::uint64_t lease, const std::string& why, errc code = errc::peer_lost);
 
   /// Returns true if the next epoch may begin: its members are all that wait.
   bool may_begin() const;
